@@ -421,7 +421,7 @@ pub struct Received {
 /// # Errors
 /// One [`VnetError`] variant per rule; drop the packet and count it under its
 /// [`reason`](VnetError::reason).
-#[inline]
+#[inline(always)]
 pub fn validate(
     header: &VnetHeader,
     link: LinkType,
@@ -616,7 +616,7 @@ impl GsoType {
 }
 
 /// Checks the offsets of the unfinished checksum, and returns the end of the bytes that it covers.
-#[inline]
+#[inline(always)]
 fn check_partial(
     header: &VnetHeader,
     link: LinkType,

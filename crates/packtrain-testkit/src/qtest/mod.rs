@@ -571,6 +571,6 @@ impl Bus for Qtest {
     }
 
     fn pause(&self, time: Duration) {
-        std::thread::sleep(time);
+        thread::sleep(time);
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "initializes lines that no packet has")]
 
-use super::arena::{self, Arena, Cache, Core, Line, NO_LINE};
+use super::arena::{self, Arena, Cache, Core, Line, NO_LINE, start};
 use super::frame::FrameClass;
 use super::iter::Cursor;
 use super::meta::Meta;
@@ -11,6 +11,7 @@ use crate::limits::HEADROOM_BYTES;
 use crate::plant::planted;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 impl Arena {
@@ -44,18 +45,50 @@ impl Arena {
     /// Adds packets as those of [`Arena::packet`] to `packets`, until there are `count`. False if
     /// too few frames or lines are free.
     pub fn fill(&self, class: FrameClass, packets: &mut Vec<Packet>, count: usize) -> bool {
+        let missing = count.saturating_sub(packets.len());
+        self.take(class, missing, |packet| packets.push(packet))
+    }
+
+    /// As [`Arena::fill`], for packets that are to be filled.
+    pub(crate) fn fill_unfilled(
+        &self,
+        class: FrameClass,
+        frames: &mut Vec<Unfilled>,
+        count: usize,
+    ) -> bool {
+        let missing = count.saturating_sub(frames.len());
+        self.take(class, missing, |packet| frames.push(Unfilled::of(packet)))
+    }
+
+    /// Calls `add` with `count` packets as those of [`Arena::packet`]. False if too few frames or
+    /// lines are free.
+    #[inline]
+    fn take(&self, class: FrameClass, count: usize, mut add: impl FnMut(Packet)) -> bool {
+        let mut missing = count;
         if class == FrameClass::Small {
-            let missing = count.saturating_sub(packets.len());
-            let add = |line| packets.push(Packet::renewed(line));
-            arena::with_cache(|cache| cache.take_whole(self.core(), missing, add));
+            let add = |line| {
+                add(Packet::renewed(line));
+                missing -= 1;
+            };
+            arena::with_cache(|cache| cache.take_whole(self.core(), count, add));
         }
-        while packets.len() < count {
+        for _ in 0..missing {
             match self.packet(class) {
-                Ok(packet) => packets.push(packet),
+                Ok(packet) => add(packet),
                 Err(_no_buffer) => return false,
             }
         }
         true
+    }
+
+    /// A packet as that of [`Arena::packet`], which is to be filled.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub(crate) fn unfilled(&self, class: FrameClass) -> Result<Unfilled, PacketError> {
+        self.packet(class).map(Unfilled::of)
     }
 
     #[inline(never)]
@@ -80,6 +113,78 @@ impl Arena {
         let mut packet = self.packet(class)?;
         packet.append_copy(class, bytes)?;
         Ok(packet)
+    }
+}
+
+/// A packet of one frame without bytes, which a device or a copy is to fill. No other packet has
+/// the frame, so it is not asked for its free bytes again at each access.
+#[derive(Debug)]
+pub(crate) struct Unfilled {
+    packet: Packet,
+    /// The free bytes: from the end of the headroom to the end of the frame.
+    start: NonNull<u8>,
+    bytes: u32,
+}
+
+// SAFETY: `start` points into the packet's frame, which goes with the packet.
+unsafe impl Send for Unfilled {}
+// SAFETY: `&Unfilled` gives no access to the bytes.
+unsafe impl Sync for Unfilled {}
+
+impl Unfilled {
+    /// `packet` is fresh, with one frame and no bytes.
+    #[inline]
+    fn of(packet: Packet) -> Self {
+        let segment = packet.head().segments[0];
+        debug_assert!(packet.bytes() == 0 && packet.core().is_exclusive(segment.frame));
+        // SAFETY: a frame is not at address 0.
+        let start = unsafe { NonNull::new_unchecked(start(packet.core(), segment)) };
+        let bytes = segment.tailroom() as u32;
+        Self {
+            packet,
+            start,
+            bytes,
+        }
+    }
+
+    /// The same with free bytes that begin `bytes` bytes earlier, within the headroom.
+    ///
+    /// # Panics
+    ///
+    /// If the headroom is shorter.
+    #[must_use]
+    pub(crate) fn earlier(mut self, bytes: usize) -> Self {
+        let segment = &mut self.packet.head_mut().segments[0];
+        assert!(bytes <= segment.offset as usize, "the headroom is shorter");
+        segment.offset -= bytes as u32;
+        self.bytes += bytes as u32;
+        // SAFETY: still within the frame.
+        self.start = unsafe { self.start.sub(bytes) };
+        self
+    }
+
+    /// The free bytes, to write to.
+    #[inline]
+    pub(crate) fn free(&mut self) -> &mut [u8] {
+        // SAFETY: they are within the frame, which no other packet has, and `&mut self` makes this
+        // the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes as usize) }
+    }
+
+    /// The packet of this range of the free bytes; `None` if it ends beyond them.
+    #[inline(always)]
+    pub(crate) fn filled(self, range: Range<usize>) -> Option<Packet> {
+        let Self {
+            mut packet, bytes, ..
+        } = self;
+        if range.start > range.end || range.end > bytes as usize {
+            return None;
+        }
+        let head = packet.head_mut();
+        head.bytes = range.len() as u32;
+        head.segments[0].offset += range.start as u32;
+        head.segments[0].len = range.len() as u32;
+        Some(packet)
     }
 }
 

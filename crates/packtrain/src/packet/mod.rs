@@ -25,6 +25,7 @@ pub use arena::{Arena, ArenaConfig, Census};
 pub use burst::Burst;
 pub use frame::FrameClass;
 pub use iter::{Pieces, Segments};
+pub(crate) use life::Unfilled;
 pub use memory::memory_available;
 pub use meta::{Ingress, Meta, PortSet, VlanTag};
 pub(crate) use sys::Mapping;
@@ -397,34 +398,6 @@ impl Packet {
             _ if bytes == 0 => Ok(()),
             _ => Err(PacketError::OutOfRange),
         }
-    }
-
-    /// Has `fill` write the first `bytes` bytes of the tailroom, and makes them part of the packet.
-    ///
-    /// # Errors
-    ///
-    /// [`PacketError::OutOfRange`] if the tailroom is smaller.
-    #[inline]
-    pub(crate) fn grow_with(
-        &mut self,
-        bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), PacketError> {
-        let core = self.core();
-        // SAFETY: `own_last` returned it, and `&mut self` makes this the only access.
-        let last = self.own_last().map(|last| unsafe { &mut *last });
-        let Some(last) = last.filter(|last| bytes <= last.tailroom()) else {
-            return Err(PacketError::OutOfRange);
-        };
-        // SAFETY: the bytes behind the segment are within its frame, which only this segment refers
-        // to.
-        fill(unsafe {
-            let end = start(core, *last).add(last.len as usize);
-            std::slice::from_raw_parts_mut(end, bytes)
-        });
-        last.len += bytes as u32;
-        self.head_mut().bytes += bytes as u32;
-        Ok(())
     }
 
     /// Adds an empty segment at the end: a fresh frame with the standard headroom.

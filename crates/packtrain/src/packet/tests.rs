@@ -505,31 +505,28 @@ fn the_frame_freed_last_is_used_first() {
 }
 
 #[test]
-fn bytes_that_fit_the_tailroom_are_written_there() {
-    fn grow(packet: &mut Packet, bytes: &[u8]) -> Result<(), PacketError> {
-        packet.grow_with(bytes.len(), |out| out.copy_from_slice(bytes))
+fn a_frame_that_is_to_be_filled_has_its_range_as_a_packet() {
+    let arena = arena(1, 1, 2);
+    for class in [SMALL, LARGE] {
+        for (earlier, range) in [(0, 0..0), (0, 3..7), (12, 12..20), (HEADROOM_BYTES, 0..9)] {
+            let mut unfilled = arena.unfilled(class).unwrap().earlier(earlier);
+            assert_eq!(unfilled.free().len(), earlier + class.data_bytes());
+            let written: Vec<_> = (0..range.end as u8).collect();
+            unfilled.free()[..range.end].copy_from_slice(&written);
+            let mut packet = unfilled.filled(range.clone()).unwrap();
+            assert_eq!(
+                (packet.first(), packet.bytes()),
+                (&written[range.clone()], range.len())
+            );
+            assert_eq!(packet.headroom(), HEADROOM_BYTES - earlier + range.start);
+            let rest = earlier + class.data_bytes() - range.end;
+            assert_eq!(packet.tailroom_mut().len(), rest);
+        }
+        let all = class.data_bytes();
+        assert!(arena.unfilled(class).unwrap().filled(0..all + 1).is_none());
+        assert!(arena.unfilled(class).unwrap().filled(0..all).is_some());
     }
-    let arena = arena(2, 1, 4);
-    let mut packet = arena.packet(SMALL).unwrap();
-    grow(&mut packet, b"abc").unwrap();
-    grow(&mut packet, b"").unwrap();
-    grow(&mut packet, b"d").unwrap();
-    assert_eq!((packet.first(), packet.bytes()), (&b"abcd"[..], 4));
-    let rest = vec![7; SMALL.data_bytes() - 4];
-    assert_eq!(
-        grow(&mut packet, &[&rest[..], &[8]].concat()),
-        Err(PacketError::OutOfRange)
-    );
-    grow(&mut packet, &rest).unwrap();
-    assert_eq!(packet.first()[..5], *b"abcd\x07");
-    packet.truncate(3);
-    let clone = packet.try_clone().unwrap();
-    assert_eq!(grow(&mut packet, b"e"), Err(PacketError::OutOfRange));
-    drop(clone);
-    grow(&mut packet, b"e").unwrap();
-    assert_eq!(packet.first(), b"abce");
-    let mut empty = arena.empty_packet().unwrap();
-    assert_eq!(grow(&mut empty, b"x"), Err(PacketError::OutOfRange));
+    assert_all_free(&arena);
 }
 
 /// Also if they were freed together, with others that are not kept so.

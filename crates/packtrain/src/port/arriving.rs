@@ -28,6 +28,12 @@ impl Arriving {
         };
     }
 
+    /// Whether no piece of the next packet has arrived.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        matches!(self.0, Ok(None))
+    }
+
     /// The packet, with its last piece; the next one begins.
     ///
     /// # Errors

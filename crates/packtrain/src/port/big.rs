@@ -82,11 +82,11 @@ impl Cutting {
         let vnet = vnet.map_err(DropReason::Vnet)?;
         vnet.encode(part, *header).map_err(DropReason::Vnet)?;
         let (link, bytes) = (LinkType::Ethernet, part.len());
-        let known = read_header(part, bytes, Some(*header), link, Accept::ALL)?;
+        let (read, info) = read_header(part, bytes, Some(*header), link, Accept::ALL)?;
         let mut packet = posted.copy_gathered(self.gathered, range)?;
-        packet.trim_front(known.front);
+        packet.trim_front(read.start);
         packet.meta_mut().vlan = self.tag;
-        burst.push(packet, &known.info);
+        burst.push(packet, &info);
         self.next += 1;
         Ok((self.next < self.cut.parts()).then_some(self))
     }

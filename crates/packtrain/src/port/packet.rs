@@ -22,7 +22,7 @@ use super::big::Cutting;
 use super::sys::packet::{self as setup, Losses, OFFLOADS, Opened, failed};
 use super::sys::socket::{BATCH, Inbox, Socket, Tag};
 use super::vectored::{Filled, Posted};
-use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
+use super::vnet::{ReadError, WriteError, bytes_min, mend, receive, refused, write_with};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
@@ -31,7 +31,7 @@ use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use packtrain_offload::virtio_net::HeaderLen;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -165,6 +165,7 @@ pub struct PacketRx {
 
 impl PacketRx {
     /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
+    #[inline]
     fn push(
         &mut self,
         (filled, tag): (Filled, Tag),
@@ -177,15 +178,8 @@ impl PacketRx {
                 return Ok(());
             }
         }
-        let (mut packet, info) = self.posted.take(filled, |first| {
-            let bytes = filled.bytes();
-            let known = read_header(first, bytes, Some(HEADER), LinkType::Ethernet, Accept::ALL)?;
-            Ok((known.range(), known.info))
-        })?;
-        // The offsets of the header are those without the tag, as are the bytes.
-        packet.meta_mut().vlan = tag;
-        burst.push(packet, &info);
-        Ok(())
+        let (header, link) = (Some(HEADER), LinkType::Ethernet);
+        receive(&mut self.posted, filled, header, link, tag, burst)
     }
 
     /// Checks whether the interface is down, or was deleted.

@@ -9,8 +9,8 @@ pub(super) use super::sys::tap::exists;
 use super::sys::tap::{self as setup, Opened, failed};
 pub use super::sys::tap::{TapConfig, TapKind};
 use super::sys::tun::{Queue, is_removed};
-use super::vectored::{Filled, Posted};
-use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
+use super::vectored::Posted;
+use super::vnet::{ReadError, WriteError, bytes_min, mend, receive, refused, write_with};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
@@ -19,7 +19,7 @@ use crate::packet::Arena;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use packtrain_offload::virtio_net::HeaderLen;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -198,22 +198,6 @@ pub struct TapRx {
     calls: u64,
 }
 
-impl TapRx {
-    /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
-    fn push(&mut self, filled: Filled, burst: &mut RxBurst<'_>) -> Result<(), DropReason> {
-        let (header, link) = (self.header, self.link);
-        // Parsed before it is copied: the copy takes a while to reach the cache.
-        let (packet, info) = self.posted.take(filled, |first| {
-            // Whatever the offloads are now, the packet may have been queued under others, or
-            // another descriptor of the interface changed them: software supports any.
-            let known = read_header(first, filled.bytes(), header, link, Accept::ALL)?;
-            Ok((known.range(), known.info))
-        })?;
-        burst.push(packet, &info);
-        Ok(())
-    }
-}
-
 impl RxDescriptors for TapRx {
     fn refill(&mut self, arena: &Arena) -> bool {
         self.posted.refill(arena)
@@ -224,9 +208,9 @@ impl RxDescriptors for TapRx {
         while !burst.exhausted() {
             match self.posted.read(|pieces| self.queue.read(pieces)) {
                 Ok(Some(filled)) => {
-                    if let Err(reason) = self.push(filled, burst) {
-                        burst.bad(reason, 1);
-                    }
+                    let (header, link) = (self.header, self.link);
+                    let received = receive(&mut self.posted, filled, header, link, None, burst);
+                    received.unwrap_or_else(|reason| burst.bad(reason, 1));
                 }
                 // Out of frames: the kernel keeps its packets until the next refill.
                 Ok(None) => return Ok(()),

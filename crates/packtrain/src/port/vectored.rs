@@ -5,7 +5,7 @@ use crate::limits::{
     BURST_PACKETS_MAX, HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, RX_LARGE_POSTED,
     RX_PIECE_BYTES_MIN, SEGMENTS_MAX,
 };
-use crate::packet::{Arena, FrameClass, Packet};
+use crate::packet::{Arena, FrameClass, Packet, Unfilled};
 use crate::stats::DropReason;
 use packtrain_offload::limits::IP_LENGTH_MAX;
 use std::array::from_fn;
@@ -56,8 +56,8 @@ pub(in crate::port) struct Posted {
     /// Bytes of a packet in one small frame, and the frames of the longest packet.
     piece: usize,
     pieces: usize,
-    small: Vec<Packet>,
-    large: Vec<Packet>,
+    small: Vec<Unfilled>,
+    large: Vec<Unfilled>,
     /// Places for packets that are longer than the frames, one for each packet of a read; empty if
     /// such packets are lost. Places that are never used cost no memory.
     rest: Vec<u8>,
@@ -81,6 +81,28 @@ pub(super) struct Filled {
     at: usize,
     /// Its number among the packets of the read, which is that of its place.
     number: usize,
+}
+
+/// A read of several packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// One more than the number of the large frame of the first packet.
+    last: usize,
+    /// Bytes of each frame and the place behind it.
+    room: usize,
+}
+
+impl Reading {
+    /// The packet in frame `number` of the read, with `bytes` bytes.
+    #[inline]
+    pub(super) const fn filled(self, number: usize, bytes: usize) -> Filled {
+        Filled {
+            bytes,
+            truncated: bytes >= self.room,
+            at: self.last - 1 - number,
+            number,
+        }
+    }
 }
 
 impl Filled {
@@ -127,7 +149,7 @@ impl Posted {
         let wanted = self.small.capacity();
         if self.reads_many() {
             // Packets are read into large frames, and most are copied without the bytes in front.
-            if !arena.fill(FrameClass::Small, &mut self.small, wanted) {
+            if !arena.fill_unfilled(FrameClass::Small, &mut self.small, wanted) {
                 return false;
             }
         }
@@ -146,20 +168,11 @@ impl Posted {
         true
     }
 
-    /// An empty packet whose room begins `front` bytes early, so that the packet's bytes begin at
-    /// the usual offset.
-    fn frame(&self, arena: &Arena, class: FrameClass) -> Option<Packet> {
-        let mut frame = arena.packet(class).ok()?;
-        self.begin_early(&mut frame)?;
-        Some(frame)
-    }
-
-    fn begin_early(&self, frame: &mut Packet) -> Option<()> {
-        if self.front > 0 {
-            frame.prepend(self.front).ok()?;
-            frame.truncate(0);
-        }
-        Some(())
+    /// A frame whose free bytes begin `front` bytes early, so that the packet's bytes begin at the
+    /// usual offset.
+    fn frame(&self, arena: &Arena, class: FrameClass) -> Option<Unfilled> {
+        let frame = arena.unfilled(class).ok()?;
+        Some(frame.earlier(self.front))
     }
 
     /// Has `read` fill the frames, the bytes in front zeroed before. `None` when too few are
@@ -200,43 +213,54 @@ impl Posted {
     }
 
     /// Has `read` fill frames with whole packets, at most `most` and at most `N`: each in one frame
-    /// and the place behind it. The bytes in front are zeroed before. `read` returns the bytes of
-    /// each packet. Take, or give up, what is returned here before the next read; it is empty when
-    /// too few frames are posted.
+    /// and the place behind it. The bytes in front are zeroed before. `read` also gets what makes a
+    /// [`Filled`] of a packet. Take, or give up, each before the next read. There are no frames when
+    /// too few are posted.
+    #[inline]
     pub(super) fn read_many<const N: usize, E>(
         &mut self,
         most: usize,
-        read: impl FnOnce(&mut [[IoSliceMut<'_>; 2]]) -> Result<[usize; N], E>,
-    ) -> Result<[Option<Filled>; N], E> {
+        read: impl FnOnce(&mut [[IoSliceMut<'_>; 2]], Reading) -> Result<(), E>,
+    ) -> Result<(), E> {
         debug_assert!(self.reads_many());
         let count = self.large.len().min(self.small.len()).min(most).min(N);
-        let first = self.large.len() - count;
-        let mut room = [0; N];
+        let last = self.large.len();
         let mut frames: [[IoSliceMut<'_>; 2]; N] =
             from_fn(|_| from_fn(|_| IoSliceMut::new(&mut [])));
-        let posted = self.large[first..].iter_mut().rev();
+        let posted = self.large[last - count..].iter_mut().rev();
         let mut rest = rest_of(&mut self.rest);
-        for ((frame, room), posted) in frames.iter_mut().zip(&mut room).zip(posted) {
-            let free = posted.tailroom_mut();
-            free[..self.front].fill(0);
+        let mut room = 0;
+        for (frame, posted) in frames.iter_mut().zip(posted) {
+            let free = posted.free();
+            zero(free, self.front);
             let rest = rest.next().unwrap_or_default();
-            *room = free.len() + rest.len();
+            room = free.len() + rest.len();
             *frame = [IoSliceMut::new(free), IoSliceMut::new(rest)];
         }
-        let bytes = read(&mut frames[..count])?;
-        Ok(from_fn(|number| {
-            (number < count && bytes[number] > 0).then(|| Filled {
-                bytes: bytes[number],
-                truncated: bytes[number] >= room[number],
-                at: first + count - 1 - number,
-                number,
-            })
-        }))
+        read(&mut frames[..count], Reading { last, room })
     }
 
-    /// Has `check` look at the first bytes that were read, as many as are in one piece, and makes a
-    /// packet of the range of all bytes that it returns. The frames of a packet that it refuses
-    /// stay posted.
+    /// The first bytes that were read, as many as are in one piece.
+    ///
+    /// # Errors
+    ///
+    /// That the packet was too long, or that no frame is posted.
+    #[inline]
+    pub(super) fn first(&mut self, filled: Filled) -> Result<&mut [u8], DropReason> {
+        if filled.truncated {
+            return Err(DropReason::TooLong);
+        }
+        let (frame, most) = match self.buffers {
+            RxBuffers::Whole => (self.large.get_mut(filled.at), usize::MAX),
+            RxBuffers::Pieces { .. } => (self.small.last_mut(), self.front + self.piece),
+        };
+        let read = frame.ok_or(DropReason::NoBuffer)?.free();
+        let bytes = filled.bytes.min(most).min(read.len());
+        Ok(&mut read[..bytes])
+    }
+
+    /// Makes a packet of a range of all bytes that were read, of which [`first`](Self::first) are
+    /// right. The frames of a packet that is not taken stay posted.
     ///
     /// A packet that fits a small frame is copied there (copy-break), so that a waiting packet
     /// keeps no more memory than it needs.
@@ -244,41 +268,28 @@ impl Posted {
     /// # Errors
     ///
     /// Why the packet is lost.
-    #[inline]
-    pub(super) fn take<T>(
+    #[inline(always)]
+    pub(super) fn take(
         &mut self,
         filled: Filled,
-        check: impl FnOnce(&mut [u8]) -> Result<(Range<usize>, T), DropReason>,
-    ) -> Result<(Packet, T), DropReason> {
-        if filled.truncated {
-            return Err(DropReason::TooLong);
-        }
-        let (mut packet, range, known) = match self.buffers {
-            RxBuffers::Whole => {
+        range: Range<usize>,
+    ) -> Result<Packet, DropReason> {
+        let packet = match self.buffers {
+            RxBuffers::Whole if range.len() <= FrameClass::Small.data_bytes() => {
+                let small = self.small.pop().ok_or(DropReason::NoBuffer)?;
                 let frame = self.large.get_mut(filled.at).ok_or(DropReason::NoBuffer)?;
-                let read = first_of(frame, filled.bytes);
-                let (range, known) = check(read)?;
-                if range.len() <= FrameClass::Small.data_bytes() {
-                    let read = read.get(range).unwrap_or_default();
-                    let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
-                    let grown = packet.grow_with(read.len(), |out| out.copy_from_slice(read));
-                    grown.map_err(|_| DropReason::TooLong)?;
-                    return Ok((packet, known));
-                }
-                let mut packet = self.large.remove(filled.at);
-                fill(&mut packet, filled.bytes)?;
-                (packet, range, known)
+                let read = frame.free().get(range).unwrap_or_default();
+                copied(small, read.len(), |out| out.copy_from_slice(read))
             }
+            RxBuffers::Whole => self.large.remove(filled.at).filled(range),
             RxBuffers::Pieces { .. } => {
-                let first_bytes = filled.bytes.min(self.front + self.piece);
-                let frame = self.small.last_mut().ok_or(DropReason::NoBuffer)?;
-                let (range, known) = check(first_of(frame, first_bytes))?;
-                (self.take_pieces(filled.bytes)?, range, known)
+                let mut packet = self.take_pieces(filled.bytes)?;
+                packet.truncate(range.end);
+                packet.trim_front(range.start);
+                Some(packet)
             }
         };
-        packet.truncate(range.end);
-        packet.trim_front(range.start);
-        Ok((packet, known))
+        packet.ok_or(DropReason::TooLong)
     }
 
     /// Whether a packet that was read may be longer than a length field can state.
@@ -306,7 +317,7 @@ impl Posted {
         // In the order of the packet, and moved to end where the rest begins.
         let mut bytes = 0;
         for frame in frames.ok_or(DropReason::NoBuffer)?.iter_mut().rev() {
-            let read = frame.tailroom_mut();
+            let read = frame.free();
             let n = read.len().min(most).min(filled.bytes - bytes);
             let to = place.get_mut(bytes..bytes + n);
             to.ok_or(DropReason::TooLong)?.copy_from_slice(&read[..n]);
@@ -379,9 +390,7 @@ impl Posted {
         if !self.reads_many() || bytes > FrameClass::Small.data_bytes() {
             return None;
         }
-        let mut packet = self.small.pop()?;
-        packet.grow_with(bytes, fill).ok()?;
-        Some(packet)
+        copied(self.small.pop()?, bytes, fill)
     }
 
     /// A packet of a known length, the bytes in front of it included, which `copy` copies piece by
@@ -395,24 +404,22 @@ impl Posted {
         bytes: usize,
         mut copy: impl FnMut(&mut [u8]),
     ) -> Result<Packet, DropReason> {
-        let mut from = |frame: &mut Packet, most: usize| {
-            let room = frame.tailroom_mut();
+        let mut from = |frame: &mut Unfilled, most: usize| {
+            let room = frame.free();
             let n = bytes.min(room.len()).min(most);
             copy(&mut room[..n]);
             n
         };
         match self.buffers {
             RxBuffers::Whole => {
-                let mut packet = if bytes <= FrameClass::Small.data_bytes() + self.front {
-                    let mut small = self.small.pop().ok_or(DropReason::NoBuffer)?;
-                    self.begin_early(&mut small).ok_or(DropReason::NoBuffer)?;
-                    small
+                let mut frame = if bytes <= FrameClass::Small.data_bytes() + self.front {
+                    let small = self.small.pop().ok_or(DropReason::NoBuffer)?;
+                    small.earlier(self.front)
                 } else {
                     self.large.pop().ok_or(DropReason::NoBuffer)?
                 };
-                from(&mut packet, bytes);
-                packet.grow(bytes).map_err(|_| DropReason::TooLong)?;
-                Ok(packet)
+                from(&mut frame, bytes);
+                frame.filled(0..bytes).ok_or(DropReason::TooLong)
             }
             RxBuffers::Pieces { .. } => {
                 let mut left = bytes;
@@ -430,14 +437,39 @@ impl Posted {
     }
 
     fn take_pieces(&mut self, bytes: usize) -> Result<Packet, DropReason> {
-        let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
-        let mut left = bytes - fill(&mut packet, bytes.min(self.front + self.piece))?;
+        let (mut packet, mut left) = self.take_piece(bytes, self.front + self.piece)?;
         while left > 0 {
-            let mut next = self.small.pop().ok_or(DropReason::NoBuffer)?;
-            left -= fill(&mut next, left.min(self.piece))?;
-            packet.append(next).map_err(|_| DropReason::NoBuffer)?;
+            let piece;
+            (piece, left) = self.take_piece(left, self.piece)?;
+            packet.append(piece).map_err(|_| DropReason::NoBuffer)?;
         }
         Ok(packet)
+    }
+
+    /// The first of `left` bytes, at most `most`, and how many are left behind them.
+    fn take_piece(&mut self, left: usize, most: usize) -> Result<(Packet, usize), DropReason> {
+        let frame = self.small.pop().ok_or(DropReason::NoBuffer)?;
+        let piece = frame.filled(0..left.min(most));
+        let piece = piece.ok_or(DropReason::TooLong)?;
+        Ok((piece, left.saturating_sub(most)))
+    }
+}
+
+/// The packet of a frame whose first bytes `fill` writes; `None` if there are fewer.
+#[inline(always)]
+fn copied(mut frame: Unfilled, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Option<Packet> {
+    fill(frame.free().get_mut(..bytes)?);
+    frame.filled(0..bytes)
+}
+
+/// Zeroes the bytes in front of a packet, `front` or a few more. A constant length, so that the
+/// compiler writes the zeros without a call of `memset`.
+#[inline]
+fn zero(free: &mut [u8], front: usize) {
+    if front > 0
+        && let Some(bytes) = free.first_chunk_mut::<FRONT_BYTES_MAX>()
+    {
+        *bytes = [0; FRONT_BYTES_MAX];
     }
 }
 
@@ -450,7 +482,7 @@ fn rest_of(places: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
 /// Has `read` fill the first `wanted` of `frames`, less than `N`, with up to `most` bytes each and
 /// `front` bytes more in the first, and then `rest`; `None` when there are fewer.
 fn read_into<'a, const N: usize, E>(
-    frames: impl IntoIterator<Item = &'a mut Packet>,
+    frames: impl IntoIterator<Item = &'a mut Unfilled>,
     wanted: usize,
     (most, front): (usize, usize),
     rest: &'a mut [u8],
@@ -460,7 +492,7 @@ fn read_into<'a, const N: usize, E>(
     let pieces = &mut pieces[..wanted + usize::from(!rest.is_empty())];
     let (mut used, mut room, mut most) = (0, 0, most + front);
     for (piece, frame) in pieces.iter_mut().zip(frames) {
-        let free = frame.tailroom_mut();
+        let free = frame.free();
         let free_bytes = free.len().min(most);
         most -= if used == 0 { front } else { 0 };
         room += free_bytes;
@@ -470,12 +502,7 @@ fn read_into<'a, const N: usize, E>(
     if used < wanted {
         return Ok(None);
     }
-    // A constant length, so that the compiler writes the zeros without a call of `memset`.
-    if front > 0
-        && let Some(bytes) = pieces[0].first_chunk_mut::<FRONT_BYTES_MAX>()
-    {
-        *bytes = [0; FRONT_BYTES_MAX];
-    }
+    zero(&mut pieces[0], front);
     if let Some(last) = pieces.get_mut(wanted) {
         room += rest.len();
         *last = IoSliceMut::new(rest);
@@ -487,20 +514,6 @@ fn read_into<'a, const N: usize, E>(
         at: 0,
         number: 0,
     }))
-}
-
-/// The first `bytes` bytes that were read into a frame, or all if there are fewer.
-fn first_of(frame: &mut Packet, bytes: usize) -> &mut [u8] {
-    let read = frame.tailroom_mut();
-    let bytes = bytes.min(read.len());
-    &mut read[..bytes]
-}
-
-/// Makes up to `bytes` bytes of a frame, just read, part of its packet; returns how many.
-fn fill(frame: &mut Packet, bytes: usize) -> Result<usize, DropReason> {
-    let bytes = bytes.min(frame.tailroom_mut().len());
-    frame.grow(bytes).map_err(|_| DropReason::TooLong)?;
-    Ok(bytes)
 }
 
 /// Has `write` take the pieces of `header` and `packet`, of which there is at least one.
@@ -566,8 +579,8 @@ mod tests {
     }
 
     fn take(posted: &mut Posted, filled: Filled) -> Result<Packet, DropReason> {
-        let check = |first: &mut [u8]| Ok((12..filled.bytes(), first[12..].to_vec()));
-        let (taken, first) = posted.take(filled, check)?;
+        let first = posted.first(filled)?[12..].to_vec();
+        let taken = posted.take(filled, 12..filled.bytes())?;
         assert_eq!(first, taken.first(), "what was shown is what is taken");
         Ok(taken)
     }
@@ -633,20 +646,18 @@ mod tests {
         assert!(posted.refill(&arena));
         // 0 is one that is given up.
         let lengths = [60, small + 1, 0, PACKET_BYTES_MAX, small, 61];
-        let filled = posted.read_many::<8, Infallible>(6, |frames| {
+        let mut read = Vec::new();
+        let all = posted.read_many::<8, Infallible>(6, |frames, reading| {
             assert_eq!(frames.len(), 6);
-            Ok(from_fn(|number| match lengths.get(number) {
-                Some(&length) => {
-                    assert_eq!(frames[number][0][..12], [0; 12], "the front is zeroed");
-                    frames[number][0][12..12 + length].copy_from_slice(&bytes(length));
-                    12 + length
-                }
-                None => 0,
-            }))
+            for (number, (frame, length)) in frames.iter_mut().zip(lengths).enumerate() {
+                assert_eq!(frame[0][..12], [0; 12], "the front is zeroed");
+                frame[0][12..12 + length].copy_from_slice(&bytes(length));
+                read.push(reading.filled(number, 12 + length));
+            }
+            Ok(())
         });
-        let Ok(filled) = filled;
-        assert!(filled[6..].iter().all(Option::is_none));
-        for (filled, length) in filled.into_iter().flatten().zip(lengths) {
+        let Ok(()) = all;
+        for (filled, length) in read.into_iter().zip(lengths) {
             assert_eq!(filled.is_small(), filled.bytes() <= small, "{length}");
             if length == 0 {
                 continue;

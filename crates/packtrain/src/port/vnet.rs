@@ -1,9 +1,9 @@
 //! The code shared by ports with a virtio-net header in front of every packet.
 
-use super::vectored::with_pieces;
-use crate::driver::{Features, Refused, RxInfo, TxPacket};
+use super::vectored::{Filled, Posted, with_pieces};
+use crate::driver::{Features, Refused, RxBurst, RxInfo, TxPacket};
 use crate::limits::PACKET_BYTES_MAX;
-use crate::packet::{Meta, Packet};
+use crate::packet::{Meta, Packet, VlanTag};
 use crate::stats::DropReason;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::{HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX};
@@ -53,25 +53,78 @@ pub(in crate::port) enum WriteError {
     Other,
 }
 
-/// The header's information about a packet that was read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) info: RxInfo,
-    /// Bytes of the header.
-    pub(super) front: usize,
-    /// Bytes of the packet behind it; the read may have returned more.
-    pub(super) bytes: usize,
+/// Makes a packet of what was read, without the header in front, and puts it into `burst`.
+///
+/// # Errors
+///
+/// Why the packet is lost.
+#[inline(always)]
+pub(super) fn receive(
+    posted: &mut Posted,
+    filled: Filled,
+    header: Option<HeaderLen>,
+    link: LinkType,
+    tag: Option<VlanTag>,
+    burst: &mut RxBurst<'_>,
+) -> Result<(), DropReason> {
+    let first = posted.first(filled)?;
+    let plain = read_plain(first, filled.bytes(), header, link, Accept::ALL)?;
+    let Some((range, checksum)) = plain else {
+        return receive_checked(posted, filled, header, link, tag, burst);
+    };
+    let mut packet = posted.take(filled, range)?;
+    packet.meta_mut().vlan = tag;
+    burst.push(packet, &info_of(checksum));
+    Ok(())
 }
 
-impl Known {
-    /// The packet's bytes of those that were read.
-    #[inline]
-    pub(super) const fn range(&self) -> Range<usize> {
-        self.front..self.front + self.bytes
-    }
+#[inline(never)]
+fn receive_checked(
+    posted: &mut Posted,
+    filled: Filled,
+    header: Option<HeaderLen>,
+    link: LinkType,
+    tag: Option<VlanTag>,
+    burst: &mut RxBurst<'_>,
+) -> Result<(), DropReason> {
+    // Parsed before it is copied: the copy takes a while to reach the cache. Whatever the offloads
+    // are now, the packet may have been queued under others, or another descriptor of the interface
+    // changed them: software supports any.
+    let (first, form) = (posted.first(filled)?, header.unwrap_or(HeaderLen::V1));
+    let received = read_checked(first, filled.bytes(), form, link, Accept::ALL)?;
+    let end = form.bytes() + received.packet_bytes as usize;
+    let mut packet = posted.take(filled, form.bytes()..end)?;
+    // The offsets of the header are those without the tag, as are the bytes.
+    packet.meta_mut().vlan = tag;
+    burst.push(packet, &info(&received));
+    Ok(())
 }
 
-/// Reads and checks the header in front of a packet.
+/// As [`read_header`], of a header that asks for nothing: where the packet is, and the state of its
+/// checksum. `None` for all others.
+#[inline(always)]
+fn read_plain(
+    first: &[u8],
+    bytes: usize,
+    header: Option<HeaderLen>,
+    link: LinkType,
+    accept: Accept,
+) -> Result<Option<(Range<usize>, ChecksumState)>, DropReason> {
+    let Some(form) = header else {
+        return match bytes {
+            _ if bytes < bytes_min(link) => Err(DropReason::Truncated),
+            _ if bytes > bytes_max(link) => Err(DropReason::TooLong),
+            _ => Ok(Some((0..bytes, ChecksumState::None))),
+        };
+    };
+    let header = VnetHeader::decode(first, form).map_err(DropReason::Vnet)?;
+    let packet = form.bytes()..bytes;
+    let checksum = header.asks_for_nothing(link, accept, packet.len() as u32);
+    Ok(checksum.map(|checksum| (packet, checksum)))
+}
+
+/// Reads and checks the header in front of a packet. Returns where the packet is in what was read,
+/// and what the framework is told of it.
 ///
 /// `first` holds the first of all `bytes` bytes that were read, header included, and contains all
 /// headers of the packet. Without a header (`None`) only the length is checked. A GSO packet whose
@@ -87,49 +140,37 @@ pub(in crate::port) fn read_header(
     header: Option<HeaderLen>,
     link: LinkType,
     accept: Accept,
-) -> Result<Known, DropReason> {
-    let Some(form) = header else {
-        return match bytes {
-            _ if bytes < bytes_min(link) => Err(DropReason::Truncated),
-            _ if bytes > bytes_max(link) => Err(DropReason::TooLong),
-            _ => Ok(Known {
-                info: RxInfo::default(),
-                front: 0,
-                bytes,
-            }),
-        };
-    };
+) -> Result<(Range<usize>, RxInfo), DropReason> {
+    if let Some((packet, checksum)) = read_plain(first, bytes, header, link, accept)? {
+        return Ok((packet, info_of(checksum)));
+    }
+    let form = header.unwrap_or(HeaderLen::V1);
+    let received = read_checked(first, bytes, form, link, accept)?;
+    let end = form.bytes() + received.packet_bytes as usize;
+    Ok((form.bytes()..end, info(&received)))
+}
+
+/// As [`read_header`], of any header.
+#[inline(always)]
+fn read_checked(
+    first: &mut [u8],
+    bytes: usize,
+    form: HeaderLen,
+    link: LinkType,
+    accept: Accept,
+) -> Result<virtio_net::Received, DropReason> {
     let header = VnetHeader::decode(first, form).map_err(DropReason::Vnet)?;
     let front = form.bytes();
     let (first, bytes) = (&mut first[front..], (bytes - front) as u32);
-    if let Some(checksum) = header.asks_for_nothing(link, accept, bytes) {
-        return Ok(Known {
-            info: RxInfo {
-                checksum,
-                ..RxInfo::default()
-            },
-            front,
-            bytes: bytes as usize,
-        });
+    match validate(&header, link, accept, first, bytes) {
+        Ok(received) => Ok(received),
+        Err(error) => lengthened(error, &header, link, accept, first, bytes),
     }
-    let received = validate(&header, link, accept, first, bytes)
-        .or_else(|error| lengthened(error, &header, link, accept, first, bytes))
-        .map_err(DropReason::Vnet)?;
-    Ok(Known {
-        info: RxInfo {
-            layout: received.layout,
-            checksum: received.checksum,
-            gso: received.gso,
-            wire_packets: received.wire_packets.try_into().unwrap_or(u16::MAX),
-            ..RxInfo::default()
-        },
-        front,
-        bytes: received.packet_bytes as usize,
-    })
 }
 
 /// Checks a refused packet again, if it is one whose IP length was 0.
 #[cold]
+#[inline(never)]
 fn lengthened(
     error: VnetError,
     header: &VnetHeader,
@@ -137,11 +178,35 @@ fn lengthened(
     accept: Accept,
     first: &mut [u8],
     bytes: u32,
-) -> Result<virtio_net::Received, VnetError> {
-    if fill_ip_length(header, link, first, bytes) {
-        validate(header, link, accept, first, bytes)
-    } else {
-        Err(error)
+) -> Result<virtio_net::Received, DropReason> {
+    let checked = match fill_ip_length(header, link, first, bytes) {
+        true => validate(header, link, accept, first, bytes),
+        false => Err(error),
+    };
+    checked.map_err(DropReason::Vnet)
+}
+
+/// What the framework is told of a packet that another machine sent.
+#[inline]
+pub(in crate::port) fn info(received: &virtio_net::Received) -> RxInfo {
+    RxInfo {
+        layout: received.layout,
+        checksum: received.checksum,
+        gso: received.gso,
+        wire_packets: received.wire_packets.try_into().unwrap_or(u16::MAX),
+        ..RxInfo::default()
+    }
+}
+
+/// And of one that needs nothing.
+const fn info_of(checksum: ChecksumState) -> RxInfo {
+    RxInfo {
+        layout: None,
+        checksum,
+        gso: None,
+        wire_packets: 1,
+        flow_hash: 0,
+        timestamp: None,
     }
 }
 
@@ -160,10 +225,10 @@ pub(in crate::port) fn admit(
     let (first, bytes) = (packet.first().len(), packet.bytes());
     let first = packet.headers_mut(first);
     let first = first.map_err(|_shared| DropReason::NoBuffer)?;
-    let known = read_header(first, bytes, Some(header), LinkType::Ethernet, accept)?;
-    packet.trim_front(known.front);
-    packet.truncate(known.bytes);
-    Ok((packet, known.info))
+    let (range, info) = read_header(first, bytes, Some(header), LinkType::Ethernet, accept)?;
+    packet.trim_front(range.start);
+    packet.truncate(range.len());
+    Ok((packet, info))
 }
 
 /// Writes `packet` with its header in front: `one` takes both in one piece, `several` takes pieces
@@ -199,6 +264,9 @@ pub(in crate::port) fn header_of(
 ) -> [u8; HeaderLen::V1.bytes()] {
     let meta = packet.meta();
     let mut bytes = [0; HeaderLen::V1.bytes()];
+    if meta.is_plain() && header == HeaderLen::Legacy {
+        return bytes;
+    }
     describe(meta.checksum, meta.gso, meta.layout.as_ref())
         .encode(&mut bytes, header)
         .expect("no form of the header is longer");

@@ -173,11 +173,9 @@ pub struct XdpRx {
 }
 
 impl XdpRx {
-    /// Puts a packet that has arrived into `burst`.
-    fn push(&self, packet: Packet, burst: &mut RxBurst<'_>) -> Result<(), DropReason> {
-        if packet.bytes() < bytes_min(LinkType::Ethernet) {
-            return Err(DropReason::Truncated);
-        }
+    /// What is known of a packet that has arrived.
+    #[inline]
+    fn info(&self, packet: &Packet) -> RxInfo {
         let mut info = RxInfo::default();
         if self.finds_unfinished {
             let headers = packet.first();
@@ -188,8 +186,7 @@ impl XdpRx {
                 info.checksum = ChecksumState::Partial { start, offset };
             }
         }
-        burst.push(packet, &info);
-        Ok(())
+        info
     }
 
     fn count_drops(&mut self) -> std::io::Result<()> {
@@ -238,8 +235,13 @@ impl RxDescriptors for XdpRx {
                 break;
             };
             self.counted = false;
-            if let Err(reason) = arrived.and_then(|packet| self.push(packet, burst)) {
-                burst.bad(reason, 1);
+            match arrived {
+                Ok(packet) if packet.bytes() >= bytes_min(LinkType::Ethernet) => {
+                    let info = self.info(&packet);
+                    burst.push(packet, &info);
+                }
+                Ok(_short) => burst.bad(DropReason::Truncated, 1),
+                Err(reason) => burst.bad(reason, 1),
             }
         }
         self.receiver.release();

@@ -14,7 +14,6 @@ use crate::port::vnet::{ReadError, WriteError};
 use crate::stats::DropReason;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
-use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -455,15 +454,17 @@ impl Socket {
     }
 
     /// Reads up to as many packets as there are buffers, at most `N`, one into each, as
-    /// [`receive`](Self::receive) does. Returns the bytes of each, 0 of none, and its tag;
-    /// [`DropReason::BadDescriptor`] if it is not known.
+    /// [`receive`](Self::receive) does. Calls `each` with the number of each, its bytes and its tag;
+    /// [`DropReason::BadDescriptor`] if that is not known.
     ///
     /// An error behind the first packet is that of the next call (recvmmsg(2)), of this socket or,
     /// if it is sooner, of one that sends.
+    #[inline]
     pub(in crate::port) fn receive_many<const N: usize>(
         &self,
         buffers: &mut [[IoSliceMut<'_>; 2]],
-    ) -> Result<([usize; N], [Tag; N]), ReadError> {
+        mut each: impl FnMut(usize, usize, Tag),
+    ) -> Result<(), ReadError> {
         let mut control = [const { MaybeUninit::<[u64; CONTROL_WORDS]>::uninit() }; N];
         // SAFETY: integers, and pointers for which null is valid.
         let mut messages: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
@@ -483,12 +484,11 @@ impl Socket {
         // the call returns.
         let call = || unsafe { libc::recvmmsg(fd, first, most, flags, no_limit) };
         let got = received(|| call() as isize)?;
-        let (mut bytes, mut tags) = ([0; N], [Ok(None); N]);
         for (number, message) in messages.iter().enumerate().take(got) {
-            bytes[number] = message.msg_len as usize;
-            tags[number] = tag_of(&message.msg_hdr).map_err(|_lost| DropReason::BadDescriptor);
+            let tag = tag_of(&message.msg_hdr).map_err(|_lost| DropReason::BadDescriptor);
+            each(number, message.msg_len as usize, tag);
         }
-        Ok((bytes, tags))
+        Ok(())
     }
 
     /// Sends one packet that is in one piece, header and all.
@@ -561,14 +561,16 @@ pub(in crate::port) type Tag = Result<Option<VlanTag>, DropReason>;
 /// cache when they are sent.
 #[derive(Debug)]
 pub(in crate::port) struct Inbox {
-    read: VecDeque<(Filled, Tag)>,
+    read: Vec<(Filled, Tag)>,
+    taken: usize,
     most: usize,
 }
 
 impl Default for Inbox {
     fn default() -> Self {
         Self {
-            read: VecDeque::with_capacity(BATCH),
+            read: Vec::with_capacity(BATCH),
+            taken: 0,
             most: 1,
         }
     }
@@ -577,12 +579,15 @@ impl Default for Inbox {
 impl Inbox {
     /// Whether packets were read and not taken.
     pub(in crate::port) fn has_more(&self) -> bool {
-        !self.read.is_empty()
+        self.taken < self.read.len()
     }
 
     /// The next packet that was read.
+    #[inline]
     pub(in crate::port) fn take(&mut self) -> Option<(Filled, Tag)> {
-        self.read.pop_front()
+        let next = self.read.get(self.taken).copied();
+        self.taken += usize::from(next.is_some());
+        next
     }
 
     /// Reads packets into `posted` when all that were read are taken, at most `wanted`: those that
@@ -593,18 +598,17 @@ impl Inbox {
         posted: &mut Posted,
         wanted: usize,
     ) -> Result<bool, ReadError> {
-        debug_assert!(self.read.is_empty());
+        debug_assert!(!self.has_more());
+        self.read.clear();
+        self.taken = 0;
         let most = self.most.min(wanted);
         if most > 1 {
-            let mut tags = [Ok(None); BATCH];
-            let filled = posted.read_many::<BATCH, ReadError>(most, |frames| {
-                let (bytes, found) = socket.receive_many::<BATCH>(frames)?;
-                tags = found;
-                Ok(bytes)
+            let read = &mut self.read;
+            posted.read_many::<BATCH, ReadError>(most, |frames, reading| {
+                socket.receive_many::<BATCH>(frames, |number, bytes, tag| {
+                    read.push((reading.filled(number, bytes), tag));
+                })
             })?;
-            let read = filled.into_iter().zip(tags);
-            let read = read.map_while(|(filled, tag)| Some((filled?, tag)));
-            self.read.extend(read);
         } else {
             let mut tag = None;
             let filled = posted.read(|pieces| {

@@ -5,7 +5,7 @@ use super::program::Program;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor, Socket};
 use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
-use crate::packet::{Arena, FrameClass, Packet};
+use crate::packet::{Arena, FrameClass, Packet, Unfilled};
 use crate::port::arriving::Arriving;
 use crate::stats::DropReason;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(in crate::port) struct Queue {
     pub(in crate::port) line: Arc<Line>,
     /// The frames into which the kernel may write until the socket is closed, after the RX half was
     /// dropped.
-    kept: OnceLock<Box<[Option<Packet>]>>,
+    kept: OnceLock<Box<[Option<Unfilled>]>>,
     /// The device itself writes to them.
     zero_copy: bool,
     /// In the map of another process's program.
@@ -79,7 +79,9 @@ pub(in crate::port) struct Receiver {
     /// The addresses of the small frames.
     frames: Range<usize>,
     /// By the number of the frame: the empty packets that the kernel may fill.
-    posted: Box<[Option<Packet>]>,
+    posted: Box<[Option<Unfilled>]>,
+    /// Frames on their way to the fill ring.
+    fresh: Vec<Unfilled>,
     /// How many there are, and how many there may be.
     count: u32,
     capacity: u32,
@@ -103,6 +105,7 @@ impl Receiver {
             queue,
             frames,
             posted: (0..count).map(|_| None).collect(),
+            fresh: Vec::with_capacity(capacity as usize),
             count: 0,
             capacity,
             arriving: Arriving::default(),
@@ -113,16 +116,15 @@ impl Receiver {
     /// Gives the kernel frames up to the full number; false when the arena ran out of them.
     pub(in crate::port) fn refill(&mut self, arena: &Arena) -> bool {
         let before = self.count;
-        while self.count < self.capacity {
-            let Ok(mut packet) = arena.packet(FrameClass::Small) else {
-                break;
-            };
-            let offset = packet.tailroom_mut().as_ptr().addr() - self.frames.start;
+        let missing = self.capacity.saturating_sub(before) as usize;
+        arena.fill_unfilled(FrameClass::Small, &mut self.fresh, missing);
+        for mut unfilled in self.fresh.drain(..) {
+            let offset = unfilled.free().as_ptr().addr() - self.frames.start;
             let frame = offset / SMALL_FRAME_BYTES;
             if !self.fill.put((frame * SMALL_FRAME_BYTES) as u64) {
                 break;
             }
-            self.posted[frame] = Some(packet);
+            self.posted[frame] = Some(unfilled);
             self.count += 1;
         }
         if self.count > before {
@@ -160,8 +162,12 @@ impl Receiver {
         loop {
             let descriptor = self.ring.take()?;
             let piece = self.piece(descriptor);
+            let is_last = descriptor.options & CONTINUED == 0;
+            if is_last && self.arriving.is_empty() {
+                return Some(piece);
+            }
             self.arriving.add(piece);
-            if descriptor.options & CONTINUED == 0 {
+            if is_last {
                 return Some(self.arriving.finish());
             }
         }
@@ -186,14 +192,12 @@ impl Receiver {
     fn piece(&mut self, at: Descriptor) -> Result<Packet, DropReason> {
         let (frame, offset) = (at.address as usize / SMALL_FRAME_BYTES, at.address as usize);
         let posted = self.posted.get_mut(frame).and_then(Option::take);
-        let mut packet = posted.ok_or(DropReason::BadDescriptor)?;
+        let unfilled = posted.ok_or(DropReason::BadDescriptor)?;
         self.count -= 1;
         let front = (offset % SMALL_FRAME_BYTES).checked_sub(HEADROOM_BYTES);
         let front = front.ok_or(DropReason::BadDescriptor)?;
-        let grown = packet.grow(front + at.bytes as usize);
-        grown.map_err(|_beyond| DropReason::BadDescriptor)?;
-        packet.trim_front(front);
-        Ok(packet)
+        let packet = unfilled.filled(front..front + at.bytes as usize);
+        packet.ok_or(DropReason::BadDescriptor)
     }
 }
 

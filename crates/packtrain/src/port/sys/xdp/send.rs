@@ -12,6 +12,7 @@ use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::ChecksumState;
 use rustix::io::Errno;
+use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,10 +72,9 @@ fn prepare(packet: &mut TxPacket<'_>, front: usize, end: usize) -> Result<(), Re
     }
 }
 
-/// Where a packet's segments are behind `start`, and their bytes.
-fn places(packet: &Packet, start: usize) -> impl Iterator<Item = (usize, usize)> {
-    let pieces = packet.segments();
-    pieces.map(move |piece| (piece.as_ptr().addr().wrapping_sub(start), piece.len()))
+/// Where a segment is behind `start`, and its bytes.
+fn place(segment: &[u8], start: usize) -> (usize, usize) {
+    (segment.as_ptr().addr().wrapping_sub(start), segment.len())
 }
 
 impl Limits {
@@ -147,19 +147,35 @@ impl Sender {
     }
 
     /// Puts a packet into the ring. `options` are those of its first descriptor.
+    #[inline]
     pub(in crate::port) fn put(
         &mut self,
         packet: &Packet,
         token: Token,
+        options: u32,
+    ) -> Result<(), Refused> {
+        let (first, start) = (packet.first(), self.frames.start);
+        if packet.segment_count() == 1 && !first.is_empty() {
+            return self.put_at(once(place(first, start)), token, options);
+        }
+        let pieces = packet.segments();
+        self.put_at(pieces.map(|piece| place(piece, start)), token, options)
+    }
+
+    /// Puts a packet with segments at these `places` into the ring.
+    #[inline]
+    fn put_at(
+        &mut self,
+        places: impl Iterator<Item = (usize, usize)> + Clone,
+        token: Token,
         mut options: u32,
     ) -> Result<(), Refused> {
-        let places = || places(packet, self.frames.start);
-        let count = self.limits.count(places(), self.frames.len())?;
+        let count = self.limits.count(places.clone(), self.frames.len())?;
         // The kernel completes a packet before it shows that it has read its descriptors.
         if !self.flight.has_room(count, token) || !self.ring.has_room(count as u32) {
             return Err(Refused::NoDescriptor);
         }
-        for (index, (offset, bytes)) in places().enumerate() {
+        for (index, (offset, bytes)) in places.enumerate() {
             let more = if index + 1 < count { CONTINUED } else { 0 };
             let put = self.ring.put(Descriptor {
                 address: offset as u64,

@@ -85,7 +85,7 @@ pub(super) fn request(
     let (request, mut response) = (vec![0; exchange.request], vec![0; exchange.response]);
     let mut talk = Talk::new(limits, socket);
     let mut transactions = 0;
-    while talk.bytes < goal && !limits.time_is_up() {
+    while talk.bytes < goal && !limits.ends(talk.bytes) {
         talk.write(&request)?;
         talk.bytes += request.len() as u64;
         if !talk.read(&mut response)? {

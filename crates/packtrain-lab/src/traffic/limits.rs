@@ -62,6 +62,13 @@ impl<'a> Limits<'a> {
         }
     }
 
+    /// Whether a sender that has `sent` so many bytes or packets ends: its time is over. One that
+    /// had no CPU in that time sends once.
+    pub(super) fn ends(&self, sent: u64) -> bool {
+        let is_timed = matches!(self.transfer.amount, Amount::Time(_));
+        (sent > 0 || !is_timed) && self.time_is_up()
+    }
+
     /// Whether the sending time is over; never for an amount in bytes.
     pub(super) fn time_is_up(&self) -> bool {
         match self.transfer.amount {

@@ -289,7 +289,7 @@ fn send(
     let goal = limits.transfer.share(stream).unwrap_or(u64::MAX);
     let (mut bytes, mut calls) = (0, 0);
     let mut progress = Instant::now();
-    while bytes < goal && !limits.time_is_up() {
+    while bytes < goal && !limits.ends(bytes) {
         let piece = match limits.transfer.payload {
             Payload::Hashed => pattern.stream(stream, bytes),
             Payload::Plain => pattern.block(),

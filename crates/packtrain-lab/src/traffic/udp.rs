@@ -237,7 +237,7 @@ fn send(
         progress: Instant::now(),
     };
     let (mut next, mut hash) = (0, 0u64);
-    while next < goal && !limits.time_is_up() {
+    while next < goal && !limits.ends(next) {
         let count = train.min(goal - next);
         if limits.transfer.pace == Pace::Window {
             sender.wait_for_room(count)?;

@@ -124,7 +124,7 @@ impl Totals {
                 .map(|name| format!("{kind} {name}"))
                 .collect::<Vec<_>>()
         };
-        let faults = Fault::ALL.map(Fault::name);
+        let faults: Vec<_> = Fault::all().map(Fault::name).collect();
         let rings = ["idle", "busy", "abdicated", "stalled", "gap"];
         [
             missing("fault", &faults, &self.reached.faults),

@@ -106,90 +106,50 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 28] = [
-        Self::BadDescriptor,
-        Self::LostCompletions,
-        Self::LostInterrupts,
-        Self::Hang,
-        Self::Link,
-        Self::PauseRx,
-        Self::PauseTx,
-        Self::Reset,
-        Self::Memory,
-        Self::Cpu,
-        Self::Loss,
-        Self::Duplicate,
-        Self::Corrupt,
-        Self::Reorder,
-        Self::Delay,
-        Self::Overrun,
-        Self::Refuse,
-        Self::LateCompletions,
-        Self::Preempt,
-        Self::Truncated,
-        Self::TooLong,
-        Self::DelayedCompletions,
-        Self::RepeatedCompletions,
-        Self::LateInterrupts,
-        Self::SpuriousInterrupts,
-        Self::Full,
-        Self::Malformed,
-        Self::Remove,
+    /// Each fault in order, its name, and whether it happens at a time. The others go on until the
+    /// faults stop.
+    const ROWS: [(Self, &'static str, bool); 28] = [
+        (Self::BadDescriptor, "bad_descriptor", true),
+        (Self::LostCompletions, "lost_completion", true),
+        (Self::LostInterrupts, "lost_interrupt", true),
+        (Self::Hang, "hang", true),
+        (Self::Link, "link", true),
+        (Self::PauseRx, "pause_rx", true),
+        (Self::PauseTx, "pause_tx", true),
+        (Self::Reset, "reset", true),
+        (Self::Memory, "memory", true),
+        (Self::Cpu, "cpu", true),
+        (Self::Loss, "lost_frame", false),
+        (Self::Duplicate, "duplicate_frame", false),
+        (Self::Corrupt, "corrupt_frame", false),
+        (Self::Reorder, "reordered_frame", false),
+        (Self::Delay, "late_frame", false),
+        (Self::Overrun, "overrun", false),
+        (Self::Refuse, "refused", false),
+        (Self::LateCompletions, "late_completion", false),
+        (Self::Preempt, "preempted", false),
+        (Self::Truncated, "truncated_descriptor", true),
+        (Self::TooLong, "too_long_descriptor", true),
+        (Self::DelayedCompletions, "delayed_completion", true),
+        (Self::RepeatedCompletions, "repeated_completion", true),
+        (Self::LateInterrupts, "late_interrupt", true),
+        (Self::SpuriousInterrupts, "spurious_interrupt", true),
+        (Self::Full, "full", true),
+        (Self::Malformed, "malformed", false),
+        (Self::Remove, "removed", true),
     ];
 
-    /// Those that happen at a time; the others go on until the faults stop.
-    const TIMED: [Self; 18] = [
-        Self::BadDescriptor,
-        Self::LostCompletions,
-        Self::LostInterrupts,
-        Self::Hang,
-        Self::Link,
-        Self::PauseRx,
-        Self::PauseTx,
-        Self::Reset,
-        Self::Memory,
-        Self::Cpu,
-        Self::Truncated,
-        Self::TooLong,
-        Self::DelayedCompletions,
-        Self::RepeatedCompletions,
-        Self::LateInterrupts,
-        Self::SpuriousInterrupts,
-        Self::Full,
-        Self::Remove,
-    ];
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::ROWS.into_iter().map(|(fault, ..)| fault)
+    }
+
+    fn timed() -> impl Iterator<Item = Self> {
+        let timed = Self::ROWS.into_iter().filter(|&(_, _, is_timed)| is_timed);
+        timed.map(|(fault, ..)| fault)
+    }
 
     pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::BadDescriptor => "bad_descriptor",
-            Self::LostCompletions => "lost_completion",
-            Self::LostInterrupts => "lost_interrupt",
-            Self::Hang => "hang",
-            Self::Link => "link",
-            Self::PauseRx => "pause_rx",
-            Self::PauseTx => "pause_tx",
-            Self::Reset => "reset",
-            Self::Memory => "memory",
-            Self::Cpu => "cpu",
-            Self::Loss => "lost_frame",
-            Self::Duplicate => "duplicate_frame",
-            Self::Corrupt => "corrupt_frame",
-            Self::Reorder => "reordered_frame",
-            Self::Delay => "late_frame",
-            Self::Overrun => "overrun",
-            Self::Refuse => "refused",
-            Self::LateCompletions => "late_completion",
-            Self::Preempt => "preempted",
-            Self::Truncated => "truncated_descriptor",
-            Self::TooLong => "too_long_descriptor",
-            Self::DelayedCompletions => "delayed_completion",
-            Self::RepeatedCompletions => "repeated_completion",
-            Self::LateInterrupts => "late_interrupt",
-            Self::SpuriousInterrupts => "spurious_interrupt",
-            Self::Full => "full",
-            Self::Malformed => "malformed",
-            Self::Remove => "removed",
-        }
+        Self::ROWS[self as usize].1
     }
 }
 
@@ -275,7 +235,7 @@ pub(super) struct Scene {
 }
 
 /// All faults.
-const MASK: u32 = (1 << Fault::ALL.len()) - 1;
+const MASK: u32 = (1 << Fault::ROWS.len()) - 1;
 
 /// Wire packets of a flow, about.
 const FLOW_UNITS: usize = 4_000;
@@ -383,7 +343,7 @@ impl Scene {
                 flow.pace = flow.pace.max(micros(1_000));
             }
         }
-        let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
+        let timed = Fault::timed().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();
         let events = match timed.is_empty() {
             true => 0,
@@ -459,9 +419,7 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
     let paced = d.flag();
     let late = swarm.has(Fault::LateCompletions) && !paced;
     // A TX queue waits for an interrupt where its device is slower than the load.
-    let slow = Fault::ALL
-        .into_iter()
-        .any(|fault| of_interrupts(fault) && swarm.has(fault));
+    let slow = Fault::all().any(|fault| of_interrupts(fault) && swarm.has(fault));
     let mut from = SimConfig {
         queues,
         tx_ring: d.choose(&[512, 64, 16, 1024]),
@@ -673,9 +631,9 @@ mod tests {
 
     #[test]
     fn each_fault_has_a_name_and_a_place_of_its_own() {
-        let names: HashSet<_> = Fault::ALL.into_iter().map(Fault::name).collect();
-        assert_eq!(names.len(), Fault::ALL.len());
-        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+        let names: HashSet<_> = Fault::all().map(Fault::name).collect();
+        assert_eq!(names.len(), Fault::ROWS.len());
+        for (place, fault) in Fault::all().enumerate() {
             assert_eq!(fault as usize, place);
         }
     }

@@ -36,6 +36,19 @@ impl OneNic {
         Self { rig, control }
     }
 
+    /// With a worker that polls, 10 us for a step, and a far end that discards.
+    fn polling(config: SimConfig, dispatch: Dispatch) -> Self {
+        let costs = Costs {
+            step: Duration::from_micros(10),
+            ..Costs::default()
+        };
+        let settings = Settings {
+            idle: Idle::Poll,
+            ..fixed(dispatch)
+        };
+        Self::with(costs, config, Far::Discard, settings)
+    }
+
     /// An application that sends a packet each `period`, from `first` on. Packets for which there
     /// is no space are not sent. Returns how many were.
     fn sender(&mut self, first: Instant, period: Duration, count: u64) -> Rc<Cell<u64>> {
@@ -224,18 +237,9 @@ fn a_device_that_hangs_twice_is_reset_twice() {
 /// sleep.
 #[test]
 fn a_worker_that_polls_finds_a_device_that_hangs() {
-    let costs = Costs {
-        step: Duration::from_micros(10),
-        ..Costs::default()
-    };
     for dispatch in [Dispatch::Threshold(1), Dispatch::Adaptive] {
-        let settings = Settings {
-            idle: Idle::Poll,
-            ..fixed(dispatch)
-        };
         let (_, snapshot) = twice(|| {
-            let config = SimConfig::default();
-            let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+            let mut nic = OneNic::polling(SimConfig::default(), dispatch);
             nic.then(ms(50), |control| control.hang(0));
             nic.sender(ms(100), Duration::from_millis(1), 3);
             nic.rig.world.run(ms(2_300));
@@ -253,17 +257,8 @@ fn a_worker_that_polls_finds_a_device_that_hangs() {
 /// What wakes a worker up that sleeps ends the polls that are not run, too.
 #[test]
 fn polls_that_find_nothing_are_counted_and_not_run() {
-    let costs = Costs {
-        step: Duration::from_micros(10),
-        ..Costs::default()
-    };
-    let settings = Settings {
-        idle: Idle::Poll,
-        ..fixed(Dispatch::Deferred)
-    };
     let (trace, snapshot) = twice(|| {
-        let config = SimConfig::default();
-        let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+        let mut nic = OneNic::polling(SimConfig::default(), Dispatch::Deferred);
         nic.sender(ms(100), Duration::from_millis(10), 10);
         nic.rig.world.run(ms(300));
         nic.end()
@@ -279,21 +274,13 @@ fn polls_that_find_nothing_are_counted_and_not_run() {
 /// polls the device and leaves the ring to the producer.
 #[test]
 fn a_worker_that_polls_leaves_the_ring_to_a_lone_producer() {
-    let costs = Costs {
-        step: Duration::from_micros(10),
-        ..Costs::default()
-    };
-    let settings = Settings {
-        idle: Idle::Poll,
-        ..fixed(Dispatch::Threshold(1))
-    };
     for packets in [1, 350] {
         let (_, snapshot) = twice(|| {
             let config = SimConfig {
                 delay: CompletionDelay::Reclaims(1),
                 ..SimConfig::default()
             };
-            let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+            let mut nic = OneNic::polling(config, Dispatch::Threshold(1));
             nic.sender(ms(1_500), Duration::from_millis(10), packets);
             let last = ms(1_495).after(Duration::from_millis(10) * packets as u32);
             nic.rig.world.run(last);

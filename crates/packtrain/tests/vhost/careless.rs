@@ -14,7 +14,7 @@ const NETWORK: usize = 14;
 const PAYLOAD: usize = 2500;
 
 /// A large packet as it has to be.
-fn large(kind: GsoKind) -> Outside {
+pub fn large(kind: GsoKind) -> Outside {
     let is_ipv6 = matches!(kind, GsoKind::TcpV6 | GsoKind::UdpV6);
     let (protocol, transport_bytes, offset) = if kind.is_tcp() {
         (6, 20, 16)
@@ -126,10 +126,7 @@ fn a_packet_of_a_careless_guest_is_right_for_another_one() {
         VERSION_1 | OFFLOADS,
         VERSION_1 | MRG_RXBUF | INDIRECT | OFFLOADS,
     ] {
-        let mut queues = Queues::new(Options {
-            pairs: 2,
-            ..Options::new(features)
-        });
+        let mut queues = Queues::new(Options::with_pairs(features, 2));
         for kind in KINDS {
             let good = large(kind);
             let wanted = header(&good);

@@ -6,7 +6,6 @@ use packtrain_offload::virtio_net::VnetError;
 
 /// Writes a chain that is wrong: `(guest, ring, head, address of its buffer)`.
 pub type Chain = dyn Fn(&mut Guest, usize, u16, u64);
-pub type Write = fn(&mut Guest, usize, u16, u64);
 
 /// Chains that are wrong in either direction; `flag` is that of a descriptor of the right one. They
 /// use the descriptor behind `head`, too.
@@ -107,84 +106,56 @@ pub fn either(flag: u16) -> Vec<(&'static str, Box<Chain>)> {
 }
 
 /// What only packets from the guest can have wrong, with its reason.
-pub fn from_guest() -> Vec<(&'static str, DropReason, Write)> {
-    fn packet(guest: &mut Guest, ring: usize, head: u16, at: u64, header: [u8; 12], bytes: u32) {
-        guest.write(at - GUEST_BASE, &header);
-        guest.describe(ring, head, at, 12 + bytes, 0, 0);
-    }
-    let vnet = DropReason::Vnet;
-    vec![
-        (
-            "a header alone",
-            vnet(VnetError::PacketTooShort),
-            |g, r, h, at| {
-                packet(g, r, h, at, [0; 12], 0);
-            },
-        ),
-        (
-            "13 bytes",
-            vnet(VnetError::PacketTooShort),
-            |g, r, h, at| {
-                packet(g, r, h, at, [0; 12], 13);
-            },
-        ),
-        ("too many bytes", DropReason::TooLong, |g, r, h, at| {
-            g.describe(r, h, at, 65_610, 0, 0);
-        }),
-        (
-            "too many bytes in two buffers",
-            DropReason::TooLong,
-            |g, r, h, at| {
-                g.describe(r, h, at, 40_000, NEXT, h + 1);
-                g.describe(r, h + 1, at, 40_000, 0, 0);
-            },
-        ),
-        ("4 GiB twice", DropReason::BadDescriptor, |g, r, h, at| {
-            g.describe(r, h, at, u32::MAX, NEXT, h + 1);
-            g.describe(r, h + 1, at, u32::MAX, 0, 0);
-        }),
-        (
-            "a packet and a buffer of no bytes",
-            DropReason::BadDescriptor,
-            |g, r, h, at| {
-                packet(g, r, h, at, [0; 12], 100);
-                g.describe(r, h, at, 112, NEXT, h + 1);
-                g.describe(r, h + 1, at, 0, 0, 0);
-            },
-        ),
+pub fn from_guest() -> Vec<(&'static str, DropReason, Box<Chain>)> {
+    use DropReason::{BadDescriptor, TooLong};
+    use VnetError::{CsumBounds, GsoTypeUnknown, GsoWithoutCsum, HdrLen, PacketTooShort};
+    // One buffer with the words of this header, and this many bytes behind it.
+    let headers = [
+        ("a header alone", PacketTooShort, [0; 6], 0),
+        ("13 bytes", PacketTooShort, [0; 6], 13),
         (
             "an unknown type",
-            vnet(VnetError::GsoTypeUnknown),
-            |g, r, h, at| {
-                packet(g, r, h, at, [0, 0x1F, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 100);
-            },
+            GsoTypeUnknown,
+            [0x1F00, 0, 0, 0, 0, 0],
+            100,
         ),
         (
             "a sum outside",
-            vnet(VnetError::CsumBounds),
-            |g, r, h, at| {
-                packet(
-                    g,
-                    r,
-                    h,
-                    at,
-                    [1, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
-                    100,
-                );
-            },
+            CsumBounds,
+            [1, 0, 0, 0xFFFF, 0xFFFF, 0],
+            100,
         ),
         (
             "TSO without a sum",
-            vnet(VnetError::GsoWithoutCsum),
-            |g, r, h, at| {
-                packet(g, r, h, at, [0, 1, 54, 0, 100, 0, 0, 0, 0, 0, 0, 0], 1000);
-            },
+            GsoWithoutCsum,
+            [0x100, 54, 100, 0, 0, 0],
+            1000,
         ),
-        ("long headers", vnet(VnetError::HdrLen), |g, r, h, at| {
-            packet(g, r, h, at, [0, 0, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], 100);
-        }),
-        ("ones", vnet(VnetError::HdrLen), |g, r, h, at| {
-            packet(g, r, h, at, [0xFF; 12], 100);
-        }),
-    ]
+        ("long headers", HdrLen, [0, 0xFFFF, 0, 0, 0, 0], 100),
+        ("ones", HdrLen, [0xFFFF; 6], 100),
+    ];
+    let headers = headers.map(|(what, error, header, bytes)| {
+        let write = move |guest: &mut Guest, ring, head, at| {
+            guest.write(at - GUEST_BASE, &header.map(u16::to_le_bytes).concat());
+            guest.describe(ring, head, at, 12 + bytes, 0, 0);
+        };
+        (what, DropReason::Vnet(error), Box::new(write) as Box<Chain>)
+    });
+    // Two buffers at the same place, of this many bytes.
+    let lengths = [
+        ("too many bytes in two buffers", TooLong, [40_000; 2]),
+        ("4 GiB twice", BadDescriptor, [u32::MAX; 2]),
+        ("a packet and a buffer of no bytes", BadDescriptor, [112, 0]),
+    ];
+    let lengths = lengths.map(|(what, reason, [first, second])| {
+        let write = move |guest: &mut Guest, ring, head, at| {
+            guest.write(at - GUEST_BASE, &[0; 12]);
+            guest.describe(ring, head, at, first, NEXT, head + 1);
+            guest.describe(ring, head + 1, at, second, 0, 0);
+        };
+        (what, reason, Box::new(write) as Box<Chain>)
+    });
+    let long = |guest: &mut Guest, ring, head, at| guest.describe(ring, head, at, 65_610, 0, 0);
+    let long = ("too many bytes", TooLong, Box::new(long) as Box<Chain>);
+    headers.into_iter().chain(lengths).chain([long]).collect()
 }

@@ -74,6 +74,12 @@ impl Options {
             buffer: if mergeable { 1600 } else { LARGE_BYTES },
         }
     }
+
+    /// With several pairs of rings.
+    pub fn with_pairs(features: u64, pairs: usize) -> Self {
+        let one = Self::new(features);
+        Self { pairs, ..one }
+    }
 }
 
 /// One ring, as the driver in the guest has it.
@@ -278,6 +284,15 @@ impl Guest {
         let answer = self.answer().expect("an answer");
         assert_eq!(answer as u32, index as u32, "the ring is named");
         answer >> 32
+    }
+
+    /// Starts a ring again, whose avail index may be wrong, behind its last used chain.
+    pub fn restart(&mut self, index: usize) {
+        let base = self.stop(index) as u16;
+        self.set_avail(index, base);
+        self.rings[index].avail = base;
+        self.rings[index].seen = self.used(index);
+        self.start(index);
     }
 
     pub fn answer(&self) -> std::io::Result<u64> {

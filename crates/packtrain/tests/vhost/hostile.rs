@@ -1,7 +1,7 @@
 //! Guests and front ends that do everything wrong. A bad chain costs one packet, a bad index its
 //! ring, a bad message its connection; another queue carries packets meanwhile.
 
-use crate::chains::{either, from_guest};
+use crate::chains::{Chain, either, from_guest};
 use crate::guest::*;
 use crate::{Joined, Queues};
 use packtrain::driver::{Armed, Attach, Driver, Features, Link};
@@ -23,10 +23,15 @@ const CONTROL: usize = 4;
 
 /// The guest whose chains are written by hand: indirect tables are allowed.
 fn options() -> Options {
-    Options {
-        pairs: 2,
-        ..Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | OFFLOADS)
-    }
+    Options::with_pairs(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | OFFLOADS, 2)
+}
+
+/// A guest of two pairs with a control ring.
+fn with_control() -> Options {
+    Options::with_pairs(
+        VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | MQ | CTRL_VQ,
+        2,
+    )
 }
 
 #[test]
@@ -34,11 +39,14 @@ fn a_bad_chain_from_a_guest_costs_one_packet() {
     let mut queues = Queues::new(options());
     let mut bad = 0;
     let total = |queues: &Queues| queues.rx_drops.snapshot().total();
-    for (what, write) in either(0) {
+    let give = |queues: &mut Queues, write: &Chain| {
         let slot = queues.guest().slot(FROM).expect("a slot");
         let at = GUEST_BASE + queues.guest().buffer(FROM, slot);
         write(queues.guest(), FROM, slot, at);
         queues.guest().push(FROM, slot);
+    };
+    for (what, write) in either(0) {
+        give(&mut queues, &*write);
         assert!(queues.poll(0).is_empty(), "a chain {what} is no packet");
         bad += 1;
         assert_eq!(total(&queues), bad, "a chain {what} is counted once");
@@ -46,11 +54,8 @@ fn a_bad_chain_from_a_guest_costs_one_packet() {
         queues.assert_passes(1, bad as u8);
     }
     for (what, reason, write) in from_guest() {
-        let slot = queues.guest().slot(FROM).expect("a slot");
-        let at = GUEST_BASE + queues.guest().buffer(FROM, slot);
-        write(queues.guest(), FROM, slot, at);
-        queues.guest().push(FROM, slot);
         let before = queues.rx_dropped(reason);
+        give(&mut queues, &*write);
         assert!(queues.poll(0).is_empty(), "{what}");
         assert_eq!(queues.rx_dropped(reason), before + 1, "{what}");
         bad += 1;
@@ -182,7 +187,7 @@ fn a_poll_does_not_read_any_number_of_descriptors() {
     let mut queues = Queues::new(options());
     push_long(queues.guest(), FROM, 1..20, 0);
     let sent = crate::frame(1, 60);
-    assert!(queues.guest().send(0, &[0; 12], &sent.bytes), "a free slot");
+    queues.give(0, &sent);
     let (mut polls, mut came) = (0, vec![]);
     while came.is_empty() {
         assert_eq!(queues.rx[0].arm(), Armed::WorkPending, "there is more");
@@ -236,11 +241,7 @@ fn a_ring_that_goes_on_being_bad_is_off_until_it_is_started_again() {
     while queues.guest().receive(1).is_some() {}
     for ring in [TO, FROM] {
         let guest = queues.guest();
-        let base = guest.stop(ring) as u16;
-        guest.set_avail(ring, base);
-        guest.rings[ring].avail = base;
-        guest.rings[ring].seen = guest.used(ring);
-        guest.start(ring);
+        guest.restart(ring);
         guest.barrier();
     }
     assert_eq!(queues.joined.port.status().problem, None);
@@ -252,10 +253,7 @@ fn a_ring_that_goes_on_being_bad_is_off_until_it_is_started_again() {
 /// Its front end may have made it block, and read it first.
 #[test]
 fn a_kick_of_the_control_ring_is_seen_and_not_read() {
-    let mut queues = Queues::new(Options {
-        pairs: 2,
-        ..Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | MQ | CTRL_VQ)
-    });
+    let mut queues = Queues::new(with_control());
     queues.guest().start(CONTROL);
     queues.guest().barrier();
     for pairs in [1, 2, 1, 2] {
@@ -278,20 +276,13 @@ fn descriptors_that_no_message_has_end_a_connection_at_once() {
     let ended = (&guest.stream).read(&mut [0]);
     assert!(matches!(ended, Ok(0)), "{ended:?}");
     queues.joined.guest = None;
-    let guest = Guest::new(queues.joined.connect(), options());
-    queues.joined.guest = Some(guest);
-    queues
-        .joined
-        .wait_for("link", |joined| joined.port.link() == Link::Up);
+    queues.joined.join(options());
     queues.assert_passes(0, 1);
 }
 
 #[test]
 fn requests_without_end_in_the_control_ring_hold_up_no_message() {
-    let mut queues = Queues::new(Options {
-        pairs: 2,
-        ..Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | MQ | CTRL_VQ)
-    });
+    let mut queues = Queues::new(with_control());
     let guest = queues.guest();
     let at = guest.buffer(CONTROL, 0);
     guest.write(at, &[4, 0, 1, 0, 0xFF]);
@@ -370,11 +361,7 @@ fn an_index_that_cannot_be_costs_its_ring_until_it_is_started_again() {
         let guest = queues.guest();
         let rings = if is_off { &[TO, FROM][..] } else { &[] };
         for &ring in rings {
-            let base = guest.stop(ring);
-            guest.set_avail(ring, base as u16);
-            guest.rings[ring].avail = base as u16;
-            guest.rings[ring].seen = guest.used(ring);
-            guest.start(ring);
+            guest.restart(ring);
         }
         guest.barrier();
         if is_off {
@@ -401,10 +388,9 @@ fn without_a_ring_that_works_the_link_is_down_and_a_new_front_end_is_not_blamed(
     let problem = joined.port.status().problem.expect("it is said");
     assert!(problem.starts_with("ring 0 has more chains"), "{problem}");
     joined.guest = None;
-    joined.wait_for("end", |joined| !joined.port.status().connected);
+    joined.wait_for_leave();
     assert_eq!(joined.port.status().problem, None);
-    joined.guest = Some(Guest::new(joined.connect(), options));
-    joined.wait_for("link", |joined| joined.port.link() == Link::Up);
+    joined.join(options);
     queues.assert_passes(0, 2);
 }
 
@@ -456,9 +442,7 @@ fn a_front_end_that_is_refused_makes_room_for_the_next_one() {
     let mut queues = Queues::new(options());
     queues.joined.guest = None;
     for (number, (request, payload, with)) in messages.into_iter().enumerate() {
-        queues
-            .joined
-            .wait_for("free port", |joined| !joined.port.status().connected);
+        queues.joined.wait_for_leave();
         let refused = queues.joined.port.status().refused;
         let guest = Guest::connected(queues.joined.connect(), options());
         guest.barrier();
@@ -480,11 +464,7 @@ fn a_front_end_that_is_refused_makes_room_for_the_next_one() {
         assert_eq!(status.refused, refused + 1, "message {number}: {status:?}");
         assert!(status.problem.is_some_and(|problem| problem.len() > 10));
     }
-    let guest = Guest::new(queues.joined.connect(), options());
-    queues.joined.guest = Some(guest);
-    queues
-        .joined
-        .wait_for("link", |joined| joined.port.link() == Link::Up);
+    queues.joined.join(options());
     queues.assert_passes(0, 1);
     queues.assert_passes(1, 1);
 }
@@ -538,10 +518,9 @@ fn random_messages_end_connections_and_nothing_else() {
         let rest = (&guest.stream).read_to_end(&mut Vec::new());
         let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
         assert!(!rest.as_ref().is_err_and(is_late), "{rest:?}");
-        joined.wait_for("free port", |joined| !joined.port.status().connected);
+        joined.wait_for_leave();
     }
     assert!(handled > 500);
-    joined.guest = Some(Guest::new(joined.connect(), options()));
-    joined.wait_for("link", |joined| joined.port.link() == Link::Up);
+    joined.join(options());
     drop(halves);
 }

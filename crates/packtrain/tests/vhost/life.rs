@@ -2,58 +2,28 @@
 
 use crate::guest::*;
 use crate::{Queues, frame};
-use packtrain::driver::{Armed, Attach, ChangeKind, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, ChangeKind, Driver, Features, Link, QueuePair};
 use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst};
 use packtrain::port::vhost::{Vhost, VhostConfig};
 use packtrain::stats::DropReason;
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{GsoKind, LinkType};
 use packtrain_testkit::conformance::Outside;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
 use rustix::time::Timespec;
 use std::net::Shutdown;
-use std::num::NonZeroU16;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const FEATURES: u64 = VERSION_1 | MRG_RXBUF | EVENT_IDX | INDIRECT | OFFLOADS;
 
 /// A TCP packet over IPv4 of three wire packets, with the seed of its checksum.
 fn large() -> Outside {
-    let payload = 2500;
-    let mut bytes = frame(0, 12).bytes;
-    bytes.extend([8, 0, 0x45, 0]);
-    bytes.extend((40 + payload as u16).to_be_bytes());
-    bytes.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
-    let sum = |bytes: &[u8]| {
-        let words = bytes
-            .chunks(2)
-            .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-        let sum = words.sum::<u32>();
-        ((sum & 0xFFFF) + (sum >> 16)) as u16
-    };
-    let header = !sum(&bytes[14..34]);
-    bytes[24..26].copy_from_slice(&header.to_be_bytes());
-    let mut pseudo = bytes[26..34].to_vec();
-    pseudo.extend([0, 6]);
-    pseudo.extend((20 + payload as u16).to_be_bytes());
-    bytes.extend([9, 1, 9, 2, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0x20, 0]);
-    bytes.extend(sum(&pseudo).to_be_bytes());
-    bytes.extend([0, 0]);
-    bytes.resize(54 + payload, 7);
-    let size = NonZeroU16::new(1000).expect("not 0");
-    Outside {
-        bytes,
-        checksum: ChecksumState::Partial {
-            start: 34,
-            offset: 16,
-        },
-        gso: Some(Gso::new(GsoKind::TcpV4, size)),
-    }
+    crate::careless::large(GsoKind::TcpV4)
 }
 
 /// The types of the packets that the guest received, and their lengths.
@@ -78,10 +48,7 @@ fn a_front_end_leaves_and_another_one_comes() {
         queues.send(0, &frame(1, 60));
         assert_eq!(queues.tx_dropped(DropReason::LinkDown), before + 1);
         assert!(queues.poll(0).is_empty());
-        queues.joined.guest = Some(Guest::new(queues.joined.connect(), options));
-        queues
-            .joined
-            .wait_for("link", |joined| joined.port.link() == Link::Up);
+        queues.joined.join(options);
         queues.assert_passes(0, round);
         // One to ask for the features, and one for each guest.
         assert_eq!(
@@ -98,13 +65,9 @@ fn a_front_end_that_closes_each_connection_is_asked_slowly() {
     let path = std::env::temp_dir().join(format!("packtrain-closes-{}", std::process::id()));
     let listener = UnixListener::bind(&path).expect("a socket");
     let began = Instant::now();
-    let config = VhostConfig {
-        server: false,
-        ..VhostConfig::server(&path)
-    };
+    let config = client(&path);
     let mut port = Vhost::open(&config).expect("it waits for a front end");
-    let arena = Arena::new(ArenaConfig::small()).expect("memory");
-    let queues = port.attach(&Attach::default(), &arena).expect("a queue");
+    let queues = attach(&mut port);
     for _ in 0..4 {
         drop(listener.accept().expect("the port connects"));
     }
@@ -200,7 +163,7 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
     queues.assert_passes(0, 1);
     // Three that were sent before, and are taken afterwards.
     for number in 0..3 {
-        assert!(queues.guest().send(0, &[0; 12], &frame(number, 60).bytes));
+        queues.give(0, &frame(number, 60));
     }
     let base = queues.guest().stop(1);
     assert_eq!(base, 1);
@@ -233,7 +196,7 @@ fn another_descriptor_for_kicks_is_heard_and_changes_nothing_else() {
         assert_eq!(queues.rx[0].arm(), Armed::Idle);
         assert!(!wakes(&queues), "nothing is there");
         let sent = frame(1, 60);
-        assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+        queues.give(0, &sent);
         assert!(wakes(&queues), "the guest kicked");
         assert_eq!(queues.poll(0).len(), enabled as usize);
         assert_eq!(queues.rx_dropped(DropReason::LinkDown), lost);
@@ -255,7 +218,7 @@ fn a_guest_goes_on_with_its_rings_over_a_new_connection() {
             queues.joined.guest = None;
         }
         let joined = &mut queues.joined;
-        joined.wait_for("end", |joined| !joined.port.status().connected);
+        joined.wait_for_leave();
         guest.resume(joined.connect());
         joined.guest = Some(guest);
         joined.wait_for("link", |joined| joined.port.link() == Link::Up);
@@ -279,7 +242,7 @@ fn a_guest_kicks_again_after_its_ring_was_stopped_while_it_was_polled() {
     let mut queues = Queues::new(Options::new(VERSION_1 | MRG_RXBUF));
     for round in 0..3 {
         let sent = frame(round, 60);
-        assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+        queues.give(0, &sent);
         assert_eq!(queues.poll(0), [sent]);
         let base = queues.guest().stop(1);
         queues.guest().start_at(1, base as u16);
@@ -288,7 +251,7 @@ fn a_guest_kicks_again_after_its_ring_was_stopped_while_it_was_polled() {
         assert_eq!(queues.rx[0].arm(), Armed::Idle);
         assert!(!wakes(&queues), "nothing is there");
         let sent = frame(round, 70);
-        assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+        queues.give(0, &sent);
         assert!(wakes(&queues), "the guest kicked");
         assert_eq!(queues.poll(0), [sent]);
     }
@@ -311,10 +274,7 @@ fn a_guest_is_called_for_what_came_before_its_descriptor() {
 
 #[test]
 fn a_guest_without_several_pairs_gets_no_packets_in_its_control_ring() {
-    let options = Options {
-        pairs: 3,
-        ..Options::new(FEATURES | CTRL_VQ)
-    };
+    let options = Options::with_pairs(FEATURES | CTRL_VQ, 3);
     let mut queues = Queues::new(options);
     for ring in [0, 4] {
         queues.guest().stop(ring);
@@ -335,7 +295,7 @@ fn a_ring_that_is_disabled_discards_what_the_guest_sends() {
     queues.guest().state(SET_VRING_ENABLE, 0, 0);
     queues.guest().barrier();
     assert_eq!(queues.joined.port.link(), Link::Down);
-    assert!(queues.guest().send(0, &[0; 12], &frame(1, 60).bytes));
+    queues.give(0, &frame(1, 60));
     assert!(queues.poll(0).is_empty());
     assert_eq!(queues.rx_dropped(DropReason::LinkDown), 1);
     queues.send(0, &frame(1, 60));
@@ -348,10 +308,7 @@ fn a_ring_that_is_disabled_discards_what_the_guest_sends() {
 
 #[test]
 fn a_queue_that_the_guest_does_not_use_sends_by_another_one() {
-    let options = Options {
-        pairs: 3,
-        ..Options::new(FEATURES | MQ | CTRL_VQ)
-    };
+    let options = Options::with_pairs(FEATURES | MQ | CTRL_VQ, 3);
     let mut queues = Queues::new(options);
     for pair in 0..3 {
         queues.assert_passes(pair, 1);
@@ -469,6 +426,21 @@ fn a_packet_longer_than_the_buffers_is_dropped_alone() {
     assert_eq!(bytes.len(), 688);
 }
 
+/// A port that connects to a front end.
+fn client(path: &Path) -> VhostConfig {
+    VhostConfig {
+        server: false,
+        ..VhostConfig::server(path)
+    }
+}
+
+/// The queues of a port, in an arena of their own.
+fn attach(port: &mut Vhost) -> Vec<QueuePair<Vhost>> {
+    let arena = Arena::new(ArenaConfig::small()).expect("memory");
+    let queues = port.attach(&Attach::default(), &arena);
+    queues.expect("it attaches")
+}
+
 fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("packtrain-{}-{name}", std::process::id()))
 }
@@ -484,10 +456,7 @@ fn the_file_of_the_socket_goes_with_the_port() {
     let file = watch.socket_file().expect("it made one");
     assert_eq!(file.path, path);
     assert_eq!((file.device, file.inode), (made.dev(), made.ino()));
-    let of_another = Vhost::open(&VhostConfig {
-        server: false,
-        ..VhostConfig::server(&path)
-    });
+    let of_another = Vhost::open(&client(&path));
     let of_another = of_another.expect("it connects").watch();
     assert_eq!(of_another.socket_file(), None);
     let taken = Vhost::open(&VhostConfig::server(&path)).expect_err("it is taken");
@@ -663,14 +632,8 @@ fn nothing_waits_for_a_listener_that_does_not_accept() {
     let at = path.clone();
     let thread = std::thread::spawn(move || {
         let taken = Vhost::open(&VhostConfig::server(&at)).expect_err("it is taken");
-        let mut port = Vhost::open(&VhostConfig {
-            server: false,
-            ..VhostConfig::server(&at)
-        })
-        .expect("it opens");
-        let arena = Arena::new(ArenaConfig::small()).expect("memory");
-        let halves = port.attach(&Attach::default(), &arena);
-        halves.expect("it attaches");
+        let mut port = Vhost::open(&client(&at)).expect("it opens");
+        drop(attach(&mut port));
         // Long enough for an attempt to connect.
         std::thread::sleep(Duration::from_millis(100));
         drop(port);
@@ -690,13 +653,9 @@ fn what_keeps_a_port_from_connecting_is_said() {
         (file.clone(), "is no socket"),
         (file.join("vm0.sock"), "Not a directory"),
     ] {
-        let config = VhostConfig {
-            server: false,
-            ..VhostConfig::server(&at)
-        };
+        let config = client(&at);
         let mut port = Vhost::open(&config).expect("it opens while nothing is there");
-        let arena = Arena::new(ArenaConfig::small()).expect("memory");
-        let halves = port.attach(&Attach::default(), &arena);
+        let halves = attach(&mut port);
         std::fs::write(&file, "precious").expect("a file");
         let until = Instant::now() + Duration::from_secs(60);
         let problem = loop {
@@ -720,13 +679,9 @@ fn what_keeps_a_port_from_connecting_is_said() {
         std::fs::remove_file(&file).expect("it is there");
     }
     // A socket that is not there yet is no problem.
-    let config = VhostConfig {
-        server: false,
-        ..VhostConfig::server(&file)
-    };
+    let config = client(&file);
     let mut port = Vhost::open(&config).expect("it opens");
-    let arena = Arena::new(ArenaConfig::small()).expect("memory");
-    let halves = port.attach(&Attach::default(), &arena);
+    let halves = attach(&mut port);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(port.status().problem, None);
     drop(halves);
@@ -737,15 +692,11 @@ fn what_keeps_a_port_from_connecting_is_said() {
 fn a_port_connects_when_it_is_opened_if_the_front_end_listens() {
     let path = path("early.sock");
     let listener = UnixListener::bind(&path).expect("a socket");
-    let config = VhostConfig {
-        server: false,
-        ..VhostConfig::server(&path)
-    };
+    let config = client(&path);
     let mut port = Vhost::open(&config).expect("it opens");
     let (stream, _) = listener.accept().expect("it has connected");
     std::fs::remove_file(&path).expect("it is there");
-    let arena = Arena::new(ArenaConfig::small()).expect("memory");
-    let halves = port.attach(&Attach::default(), &arena);
+    let halves = attach(&mut port);
     let _guest = Guest::new(stream, Options::new(VERSION_1 | MRG_RXBUF));
     assert_eq!(port.status().connections, 1);
     drop(halves);
@@ -755,15 +706,11 @@ fn a_port_connects_when_it_is_opened_if_the_front_end_listens() {
 fn a_port_connects_to_a_front_end_that_listens() {
     let path = path("client.sock");
     let mut port = Vhost::open(&VhostConfig {
-        server: false,
         offload: Features::NONE,
-        ..VhostConfig::server(&path)
+        ..client(&path)
     })
     .expect("it opens before the front end");
-    let arena = Arena::new(ArenaConfig::small()).expect("memory");
-    let halves = port
-        .attach(&Attach::default(), &arena)
-        .expect("it attaches");
+    let halves = attach(&mut port);
     for _ in 0..2 {
         let listener = UnixListener::bind(&path).expect("a socket");
         let (stream, _): (UnixStream, _) = listener.accept().expect("it connects");

@@ -52,6 +52,17 @@ impl Joined {
         UnixStream::connect_addr(&self.address).expect("the port listens")
     }
 
+    /// Connects a new guest, and waits for its link.
+    fn join(&mut self, options: Options) {
+        self.guest = Some(Guest::new(self.connect(), options));
+        self.wait_for("link", |joined| joined.port.link() == Link::Up);
+    }
+
+    /// Waits until no front end is connected.
+    fn wait_for_leave(&mut self) {
+        self.wait_for("end", |joined| !joined.port.status().connected);
+    }
+
     fn guest(&mut self) -> &mut Guest {
         self.guest.as_mut().expect("it is attached")
     }
@@ -85,13 +96,12 @@ impl Driver for Joined {
             let guest = Guest::connected(stream, self.options);
             guest.ask(guest::GET_FEATURES)
         };
-        self.wait_for("free port", |joined| !joined.port.status().connected);
+        self.wait_for_leave();
         let options = Options {
             features: self.options.features & offered,
             ..self.options
         };
-        self.guest = Some(Guest::new(self.connect(), options));
-        self.wait_for("link", |joined| joined.port.link() == Link::Up);
+        self.join(options);
         Ok(pairs)
     }
 
@@ -151,21 +161,14 @@ impl Queues {
         let (rx_drops, tx_drops): (Arc<DropCounters>, Arc<DropCounters>) = Default::default();
         let (mut rx, mut tx) = (Vec::new(), Vec::new());
         for (rx_half, tx_half) in pairs {
-            let (arena, counters) = (arena.clone(), Arc::default());
+            let (own, counters) = (arena.clone(), Arc::default());
             let (ingress, drops) = (Ingress::default(), Arc::clone(&rx_drops));
             let link = LinkType::Ethernet;
-            rx.push(RxQueue::new(
-                rx_half,
-                arena.clone(),
-                link,
-                ingress,
-                counters,
-                drops,
-            ));
+            rx.push(RxQueue::new(rx_half, own, link, ingress, counters, drops));
             let (limits, counters) = (FitLimits::new(&capabilities, None), Arc::default());
-            let (has, drops) = (capabilities.tx, Arc::clone(&tx_drops));
+            let (own, has, drops) = (arena.clone(), capabilities.tx, Arc::clone(&tx_drops));
             tx.push(TxQueue::new(
-                tx_half, arena, has, limits, None, counters, drops,
+                tx_half, own, has, limits, None, counters, drops,
             ));
         }
         Self {
@@ -202,6 +205,14 @@ impl Queues {
         self.tx[pair].transmit(&mut burst).expect("it works");
     }
 
+    /// The guest sends a frame, and kicks.
+    fn give(&mut self, pair: usize, sent: &Outside) {
+        assert!(
+            self.guest().send(pair, &[0; 12], &sent.bytes),
+            "a free slot"
+        );
+    }
+
     fn rx_dropped(&self, reason: DropReason) -> u64 {
         self.rx_drops.snapshot().get(reason)
     }
@@ -213,10 +224,7 @@ impl Queues {
     /// A frame passes from the guest, and one to it.
     fn assert_passes(&mut self, pair: usize, number: u8) {
         let sent = frame(number, 60);
-        assert!(
-            self.guest().send(pair, &[0; 12], &sent.bytes),
-            "a free slot"
-        );
+        self.give(pair, &sent);
         assert_eq!(self.poll(pair), [sent], "from the guest");
         self.assert_arrives(pair, number);
     }

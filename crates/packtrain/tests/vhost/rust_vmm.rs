@@ -103,10 +103,7 @@ fn enable(frontend: &mut Frontend, rings: impl IntoIterator<Item = usize>, enabl
 
 /// A port whose first guest has left, and the guest that comes next.
 fn queues() -> (Queues, Guest) {
-    let options = Options {
-        pairs: PAIRS,
-        ..Options::new(FEATURES)
-    };
+    let options = Options::with_pairs(FEATURES, PAIRS);
     let mut queues = Queues::new(options);
     queues.joined.guest = None;
     leaves(&mut queues);
@@ -115,9 +112,7 @@ fn queues() -> (Queues, Guest) {
 }
 
 fn leaves(queues: &mut Queues) {
-    queues
-        .joined
-        .wait_for("end", |joined| !joined.port.status().connected);
+    queues.joined.wait_for_leave();
     assert_eq!(queues.joined.port.link(), Link::Down);
 }
 
@@ -131,7 +126,7 @@ fn assert_all_pass(queues: &mut Queues, number: u8) {
     assert_eq!(queues.rx[0].arm(), Armed::Idle);
     assert!(!wakes(queues), "nothing is there");
     let sent = frame(number, 90);
-    assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+    queues.give(0, &sent);
     assert!(wakes(queues), "the guest kicked");
     assert_eq!(queues.poll(0), [sent]);
 }
@@ -155,7 +150,7 @@ fn rings_of_rust_vmm_carry_packets_once_they_are_enabled() {
     // A ring that is disabled: what the guest sends there is lost, as without a link.
     enable(&mut frontend, [3], false);
     let lost = frame(3, 60);
-    assert!(queues.guest().send(1, &[0; 12], &lost.bytes));
+    queues.give(1, &lost);
     assert!(queues.poll(1).is_empty());
     assert_eq!(queues.rx_dropped(DropReason::LinkDown), 1);
     queues.assert_passes(0, 4);

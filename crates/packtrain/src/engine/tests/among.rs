@@ -2,7 +2,7 @@
 
 use super::coalesce::flow;
 use super::fake::{Fake, Queue, number_of};
-use super::rig::{POLICIES, Rig, Setup, Virtual, arena, closed, wait_for};
+use super::rig::{POLICIES, Rig, Setup, arena, closed, wait_for};
 use crate::driver::{Features, Input, Port, PortConfig};
 use crate::engine::control::Queues;
 use crate::engine::{
@@ -17,7 +17,7 @@ use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::random::Random;
-use std::sync::Arc;
+use std::fmt::Display;
 use std::time::Duration;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -82,9 +82,15 @@ fn several(
 
 impl Several {
     fn new(queues: &[usize], dispatch: Dispatch, cpus: usize) -> Self {
-        Self::with(queues, dispatch, cpus, arena(), |builder| {
-            builder.handler(|_| ByNumber)
-        })
+        Self::with(queues, dispatch, cpus, arena(), by_number)
+    }
+
+    /// Three ports with finite inputs. The third one accepts nothing yet.
+    fn of_files(dispatch: Dispatch, cpus: usize, config: PortConfig) -> Self {
+        let ports = (Input::Finite, Features::NONE, config);
+        let world = Self::of(&[1, 1, 1], dispatch, cpus, ports, arena(), by_number);
+        world.ports[2][0].tx().room = 0;
+        world
     }
 
     fn with<H: Handler + 'static>(
@@ -108,15 +114,33 @@ impl Several {
     ) -> Self {
         let settings = Setup::new([1, 1]).dispatch(dispatch).settings;
         let (builder, ports) = several(queues, &settings, ports, arena);
-        let runtime = Virtual::new(cpus);
-        let started = also(builder).assemble(Arc::<Virtual>::clone(&runtime));
-        let (session, workers) = started.expect("it is assembled");
-        let rig = Rig::new(session, workers, runtime, [Vec::new(), Vec::new()]);
+        let rig = Rig::of(also(builder), cpus, [Vec::new(), Vec::new()]);
+        let rig = rig.expect("it is assembled");
         Self { rig, ports }
     }
 
     fn arrive(&self, port: usize, numbers: impl IntoIterator<Item = u32>) {
         self.ports[port][0].arrive(numbers);
+    }
+
+    /// Packets arrive at a port, and the workers run until they sleep.
+    fn receive(&mut self, port: usize, numbers: impl IntoIterator<Item = u32>) {
+        self.arrive(port, numbers);
+        self.rig.settle();
+    }
+
+    /// While the third port makes room for `room` packets again and again, all of `numbers` are
+    /// sent to it and to the second one.
+    fn loses_none_of(mut self, numbers: &[u32], room: usize, what: impl Display) {
+        for _ in 0..50 {
+            self.rig.settle();
+            self.ports[2][0].make_room(room);
+        }
+        self.rig.settle();
+        for port in [1, 2] {
+            assert!(self.sent(port) == numbers, "{what}, port {port}");
+        }
+        assert_eq!(self.rig.finish().drops.total(), 0);
     }
 
     fn sent(&self, port: usize) -> Vec<u32> {
@@ -126,6 +150,19 @@ impl Several {
     fn dropped(&self, reason: DropReason) -> u64 {
         self.rig.closed().drops.get(reason)
     }
+}
+
+fn by_number(builder: Ports) -> Builder<Many<Fake>, ByNumber> {
+    builder.handler(|_| ByNumber)
+}
+
+/// Ports whose packets are merged, and which accept merged ones.
+fn merging() -> Fakes {
+    let config = PortConfig {
+        segments: Some(64),
+        ..PortConfig::default()
+    };
+    (Input::Endless, Features::CSUM | Features::TSO, config)
 }
 
 fn everywhere(mut test: impl FnMut(Dispatch, usize)) {
@@ -219,8 +256,7 @@ fn a_port_that_accepts_nothing_costs_the_others_nothing() {
         let count = 2 * TX_RING_PACKETS as u32;
         world.arrive(0, (0..count).map(|number| to(&[2], number)));
         world.arrive(0, (0..10).map(|number| to(&[1, 2], number)));
-        world.arrive(1, (0..10).map(|number| to(&[0], number)));
-        world.rig.settle();
+        world.receive(1, (0..10).map(|number| to(&[0], number)));
         let sent = [0, 1].map(|port| world.sent(port).len());
         assert_eq!(sent, [10, 10], "{name}");
         let lost = world.dropped(DropReason::EgressFull);
@@ -234,8 +270,7 @@ fn a_port_that_accepts_nothing_costs_the_others_nothing() {
         // It accepts packets again, and loses nothing from then on.
         world.ports[2][0].make_room(usize::MAX);
         world.rig.settle();
-        world.arrive(0, (0..100).map(|number| to(&[2], number)));
-        world.rig.settle();
+        world.receive(0, (0..100).map(|number| to(&[2], number)));
         assert_eq!(world.sent(2).len() as u64, held + 100, "{name}");
         assert_eq!(world.rig.finish().drops.total(), lost, "{name}");
     });
@@ -248,8 +283,7 @@ fn a_port_that_trickles_costs_the_others_nothing() {
         let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
         world.ports[2][0].tx().room = 0;
         for round in 1..=30 {
-            world.arrive(0, (0..50).map(|number| to(&[1, 2], number)));
-            world.rig.settle();
+            world.receive(0, (0..50).map(|number| to(&[1, 2], number)));
             let name = format!("{dispatch}, {cpus} CPUs, round {round}");
             assert_eq!(world.sent(1).len(), 50 * round, "{name}");
             assert_eq!(world.sent(2).len(), round - 1, "{name}");
@@ -297,25 +331,13 @@ fn ports_that_saturate_a_slow_one_share_it() {
 #[test]
 fn an_input_that_can_wait_loses_nothing() {
     everywhere(|dispatch, cpus| {
-        let fakes = (Input::Finite, Features::NONE, PortConfig::default());
-        let by_number = |builder: Ports| builder.handler(|_| ByNumber);
-        let mut world = Several::of(&[1, 1, 1], dispatch, cpus, fakes, arena(), by_number);
-        world.ports[2][0].tx().room = 0;
+        let mut world = Several::of_files(dispatch, cpus, PortConfig::default());
         let numbers: Vec<_> = (0..2000).map(|number| to(&[1, 2], number)).collect();
-        world.arrive(0, numbers.iter().copied());
-        world.rig.settle();
+        world.receive(0, numbers.iter().copied());
         assert!(world.sent(1).len() < 2000, "it waits");
         world.rig.advance(Duration::from_secs(100));
-        for _ in 0..40 {
-            world.rig.settle();
-            world.ports[2][0].make_room(TX_STAGED_PACKETS_MAX + 10);
-        }
-        world.rig.settle();
-        for port in [1, 2] {
-            let sent = world.sent(port) == numbers;
-            assert!(sent, "{dispatch}, {cpus} CPUs, port {port}");
-        }
-        assert_eq!(world.rig.finish().drops.total(), 0);
+        let what = format!("{dispatch}, {cpus} CPUs");
+        world.loses_none_of(&numbers, TX_STAGED_PACKETS_MAX + 10, what);
     });
 }
 
@@ -324,11 +346,7 @@ fn an_input_that_can_wait_loses_nothing() {
 #[test]
 fn a_port_that_accepts_nothing_does_not_take_the_frames_of_the_others() {
     for dispatch in POLICIES {
-        let config = PortConfig {
-            segments: Some(64),
-            ..PortConfig::default()
-        };
-        let fakes = (Input::Endless, Features::CSUM | Features::TSO, config);
+        let fakes = merging();
         let settings = Setup::new([1, 1]).dispatch(dispatch).settings;
         let (builder, _) = several(&[1, 1, 1], &settings, fakes, arena());
         let config = arena_config(&builder.plan().expect("it is planned"));
@@ -370,11 +388,6 @@ fn a_port_that_accepts_nothing_does_not_take_the_frames_of_the_others() {
 #[test]
 fn large_packets_go_whole_to_each_port() {
     for dispatch in POLICIES {
-        let config = PortConfig {
-            segments: Some(64),
-            ..PortConfig::default()
-        };
-        let fakes = (Input::Endless, Features::CSUM | Features::TSO, config);
         let to_all = |builder: Ports| {
             builder.handler(|from: RxId| {
                 let others: PortSet = (0..4).filter(|port| *port != from.port).collect();
@@ -385,7 +398,7 @@ fn large_packets_go_whole_to_each_port() {
                 }
             })
         };
-        let mut world = Several::of(&[1, 1, 1], dispatch, 2, fakes, arena(), to_all);
+        let mut world = Several::of(&[1, 1, 1], dispatch, 2, merging(), arena(), to_all);
         world.ports[0][0].arrive_tcp(flow(1000, 0..8));
         world.rig.settle();
         for port in [1, 2] {
@@ -405,8 +418,7 @@ fn large_packets_go_whole_to_each_port() {
 #[test]
 fn a_port_that_does_not_exist_is_counted() {
     let mut world = Several::new(&[1, 1, 1], Dispatch::Direct, 2);
-    world.arrive(0, [to(&[3], 1), to(&[1, 3], 2), to(&[1, 2], 3)]);
-    world.rig.settle();
+    world.receive(0, [to(&[3], 1), to(&[1, 3], 2), to(&[1, 2], 3)]);
     assert_eq!(world.sent(1), [to(&[1, 3], 2), to(&[1, 2], 3)]);
     let snapshot = world.rig.finish();
     assert_eq!(snapshot.drops.get(DropReason::NoEgress), 2);
@@ -418,35 +430,19 @@ fn packets_handed_over_one_by_one_are_sent_in_order() {
     everywhere(|dispatch, cpus| {
         let mut config = PortConfig::default();
         config.work.by_packet = true;
-        let by_number = |builder: Ports| builder.handler(|_| ByNumber);
-        let fakes = (Input::Finite, Features::NONE, config);
-        let mut world = Several::of(&[1, 1, 1], dispatch, cpus, fakes, arena(), by_number);
-        world.ports[2][0].tx().room = 0;
+        let world = Several::of_files(dispatch, cpus, config);
         let numbers: Vec<_> = (0..1500).map(|number| to(&[1, 2], number)).collect();
         world.arrive(0, numbers.iter().copied());
-        for _ in 0..50 {
-            world.rig.settle();
-            world.ports[2][0].make_room(33);
-        }
-        world.rig.settle();
-        for port in [1, 2] {
-            let sent = world.sent(port) == numbers;
-            assert!(sent, "{dispatch}, {cpus} CPUs, port {port}");
-        }
-        assert_eq!(world.rig.finish().drops.total(), 0);
+        world.loses_none_of(&numbers, 33, format!("{dispatch}, {cpus} CPUs"));
     });
 }
 
 /// The packets of a file that wait for a port go on while its RX queue is paused.
 #[test]
 fn packets_of_a_paused_queue_go_on_when_there_is_space() {
-    let fakes = (Input::Finite, Features::NONE, PortConfig::default());
-    let by_number = |builder: Ports| builder.handler(|_| ByNumber);
-    let mut world = Several::of(&[1, 1, 1], Dispatch::Direct, 2, fakes, arena(), by_number);
-    world.ports[2][0].tx().room = 0;
+    let mut world = Several::of_files(Dispatch::Direct, 2, PortConfig::default());
     let numbers: Vec<_> = (0..1000).map(|number| to(&[2], number)).collect();
-    world.arrive(0, numbers.iter().copied());
-    world.rig.settle();
+    world.receive(0, numbers.iter().copied());
     let received = world.rig.closed().ports[0].rx[0].packets as usize;
     assert!(received > TX_RING_PACKETS && received < 1000, "{received}");
     assert_eq!(world.rig.command(Queues::rx(0), Command::Pause), Ok(1));
@@ -463,8 +459,7 @@ fn packets_of_a_paused_queue_go_on_when_there_is_space() {
 fn a_paused_port_loses_what_its_ring_has_no_space_for() {
     let mut world = Several::new(&[1, 1, 1], Dispatch::Adaptive, 2);
     assert_eq!(world.rig.command(Queues::tx(2), Command::Pause), Ok(1));
-    world.arrive(0, (0..1000).map(|number| to(&[1, 2], number)));
-    world.rig.settle();
+    world.receive(0, (0..1000).map(|number| to(&[1, 2], number)));
     assert_eq!(world.sent(1).len(), 1000);
     let lost = world.dropped(DropReason::EgressFull);
     assert!(lost > 0 && world.sent(2).is_empty(), "{lost}");
@@ -479,8 +474,7 @@ fn what_waits_at_the_end_of_a_run_is_counted() {
     everywhere(|dispatch, cpus| {
         let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
         world.ports[2][0].tx().room = 0;
-        world.arrive(0, (0..700).map(|number| to(&[1, 2], number)));
-        world.rig.settle();
+        world.receive(0, (0..700).map(|number| to(&[1, 2], number)));
         let received = world.rig.closed().ledger.received;
         let drops = world.rig.finish().drops;
         let lost = drops.get(DropReason::Shutdown) + drops.get(DropReason::EgressFull);
@@ -511,7 +505,6 @@ fn a_clone_for_which_there_is_no_memory_is_a_loss() {
         ..ArenaConfig::small()
     });
     let arena = arena.expect("memory");
-    let by_number = |builder: Ports| builder.handler(|_| ByNumber);
     let mut world = Several::with(&[1, 1, 1], Dispatch::Direct, 2, arena, by_number);
     world.ports[2][0].tx().room = 0;
     world.arrive(0, (0..400).map(|number| to(&[1, 2], number)));
@@ -536,8 +529,7 @@ fn applications_send_to_any_of_the_ports() {
         assert!(world.rig.session.handle(0, 0).is_none());
         let mut handle = world.rig.session.handle(2, 0).expect("announced");
         assert_eq!(handle.try_send(&mut world.rig.burst([5, 6])), Ok(2));
-        world.arrive(0, [to(&[2], 7)]);
-        world.rig.settle();
+        world.receive(0, [to(&[2], 7)]);
         let mut sent = world.sent(2);
         sent.sort_unstable();
         assert_eq!(sent, [5, 6, to(&[2], 7)], "{dispatch}");

@@ -1,7 +1,7 @@
 //! Sessions from their builder: one port or two, handlers, senders, the plan, the end.
 
 use super::fake::Fake;
-use super::rig::{Rig, Setup, Virtual, arena, closed};
+use super::rig::{Rig, Setup, arena, closed};
 use crate::driver::{Features, Input};
 use crate::engine::{Action, Forward, Handler, RxId, Session, Settings};
 use crate::packet::Burst;
@@ -26,29 +26,18 @@ fn one_port_with_a_handler_sends_the_packets_that_the_handler_leaves() {
     for senders in [0, 1] {
         for dispatch in super::rig::POLICIES {
             let (port, queues) = fake(2);
-            let runtime = Virtual::new(2);
-            let settings = Settings {
-                dispatch,
-                // The clock does not advance: a worker that polls for a time would never sleep.
-                idle: Idle::Halt,
-                ..Settings::default()
-            };
+            let settings = Setup::new([1, 1]).dispatch(dispatch).settings;
             let builder = Session::on(port).handler(|_| Forward).settings(settings);
             let builder = builder.senders(0, senders).arena(arena());
-            let (session, workers) = builder.assemble(Arc::<Virtual>::clone(&runtime)).unwrap();
-            let handle = session.handle(0, 1);
+            let mut rig = Rig::of(builder, 2, [queues, Vec::new()]).unwrap();
+            let handle = rig.session.handle(0, 1);
             assert_eq!(handle.is_some(), senders > 0, "{dispatch}");
-            assert!(session.handle(0, 2).is_none() && session.handle(1, 0).is_none());
-            let mut rig = Rig::new(session, workers, runtime, [queues, Vec::new()]);
+            assert!(rig.session.handle(0, 2).is_none() && rig.session.handle(1, 0).is_none());
             rig.a[0].arrive(0..100);
             rig.a[1].arrive(100..200);
             rig.settle();
-            assert_eq!(rig.a[0].sent(), (0..100).collect::<Vec<_>>(), "{dispatch}");
-            assert_eq!(
-                rig.a[1].sent(),
-                (100..200).collect::<Vec<_>>(),
-                "{dispatch}"
-            );
+            rig.a[0].assert_sent(0..100, dispatch);
+            rig.a[1].assert_sent(100..200, dispatch);
             if let Some(mut handle) = handle {
                 handle.try_send(&mut rig.burst(0..5)).unwrap();
                 rig.settle();
@@ -63,12 +52,9 @@ fn one_port_with_a_handler_sends_the_packets_that_the_handler_leaves() {
 #[test]
 fn one_port_without_a_handler_delivers() {
     let (port, queues) = fake(1);
-    let runtime = Virtual::new(2);
     let builder = Session::on(port).arena(arena()).packets(50);
-    let (session, workers) = builder.assemble(Arc::<Virtual>::clone(&runtime)).unwrap();
-    let mut rig = Rig::new(session, workers, runtime, [queues, Vec::new()]);
-    rig.a[0].arrive(0..100);
-    rig.settle();
+    let mut rig = Rig::of(builder, 2, [queues, Vec::new()]).unwrap();
+    rig.receive(0..100);
     assert!(rig.is_done(), "at the packet limit");
     let ledger = rig.finish().ledger;
     assert_eq!(
@@ -91,12 +77,11 @@ fn each_rx_queue_has_a_handler_of_its_own() {
     let notes = Arc::<Mutex<Vec<_>>>::default();
     let ours = Arc::clone(&notes);
     let mut made = Vec::new();
-    let rig = Setup::new([2, 3]).rig(move |id| {
+    let mut rig = Setup::new([2, 3]).rig(move |id| {
         made.push(id);
         assert!(!made[..made.len() - 1].contains(&id));
         Notes(id, Arc::clone(&ours))
     });
-    let mut rig: Rig = rig;
     for (count, queue) in (1..).zip(rig.a.iter().chain(&rig.b)) {
         queue.arrive(0..count);
     }
@@ -181,8 +166,7 @@ fn the_workers_are_those_of_the_plan() {
             let of = |part| plan.workers.iter().position(|parts| parts.contains(&part));
             assert_ne!(of(tx).unwrap(), of(lane).unwrap(), "{cpus} CPUs");
         }
-        rig.a[0].arrive(0..1000);
-        rig.settle();
+        rig.receive(0..1000);
         assert_eq!(rig.b[0].sent(), (0..1000).collect::<Vec<_>>());
         rig.finish();
     }
@@ -216,8 +200,7 @@ fn finish_with_ends_after_two_seconds_at_the_latest() {
     for (path, setup) in Setup::new([1, 1]).on_every_path().into_iter().step_by(5) {
         let mut rig = setup.forward();
         rig.b[0].tx().room = 5;
-        rig.a[0].arrive(0..50);
-        rig.settle();
+        rig.receive(0..50);
         let report = rig.session.finish_with(rig.workers);
         let end = closed(report.snapshot);
         assert_eq!((end.ledger.transmitted, end.ledger.held), (5, 0), "{path}");
@@ -231,8 +214,7 @@ fn dropped_workers_end_the_run() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.b[0].tx().room = 5;
-        rig.a[0].arrive(0..50);
-        rig.settle();
+        rig.receive(0..50);
         rig.workers.clear();
         assert!(rig.session.is_over(), "{path}");
         let end = rig.closed();

@@ -2,31 +2,23 @@
 //! [`resets`](super::resets) do so at random.
 
 use super::coalesce::{flow, merging};
-use super::rig::{Rig, Setup};
-use crate::driver::DeviceError;
+use super::rig::{Rig, Setup, is_owned, ring_slots};
 use crate::engine::control::{Command, CommandError, Queues};
-use crate::limits::TX_RING_PACKETS;
 use crate::time::Instant;
 use std::time::Duration;
 
 const TO_B: Queues = Queues::tx(1);
 const FROM_A: Queues = Queues::rx(0);
 
-fn is_owned(path: &str) -> bool {
-    path.ends_with("owned")
-}
-
 #[test]
 fn packets_that_wait_for_a_pause_go_out_after_it() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
-        rig.a[0].arrive(0..10);
-        rig.settle();
+        rig.receive(0..10);
         assert_eq!(rig.command(TO_B, Command::Pause), Ok(1), "{path}");
         assert_eq!(rig.command(TO_B, Command::Pause), Ok(1), "{path}");
-        rig.a[0].arrive(10..1500);
-        rig.settle();
+        rig.receive(10..1500);
         let (polls, asked) = (rig.a[0].rx().polls, device.tx().asked);
         for _ in 0..5 {
             rig.settle();
@@ -45,11 +37,10 @@ fn packets_that_wait_for_a_pause_go_out_after_it() {
             "{path}"
         );
         let held = rig.closed().ledger.held as usize;
-        let ring = if is_owned(&path) { 0 } else { TX_RING_PACKETS };
+        let ring = ring_slots(&path);
         assert!(held >= ring && held <= ring + 128, "{path}: {held}");
         assert_eq!(rig.command(TO_B, Command::Resume), Ok(1), "{path}");
-        rig.settle();
-        assert_eq!(device.sent(), (0..1500).collect::<Vec<_>>(), "{path}");
+        device.assert_sent(0..1500, &path);
         assert_eq!(rig.command(TO_B, Command::Resume), Ok(1), "{path}");
         let tx = rig.tx();
         assert_eq!((tx.stalls, tx.restarts, tx.hangs), (1, 1, 0), "{path}");
@@ -63,17 +54,14 @@ fn packets_in_the_device_at_a_pause_are_collected_without_a_wake_up() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
         device.tx().keeps = true;
-        rig.a[0].arrive(0..20);
-        rig.settle();
+        rig.receive(0..20);
         rig.command(TO_B, Command::Pause).unwrap();
-        rig.a[0].arrive(20..30);
-        rig.settle();
+        rig.receive(20..30);
         device.complete(20);
         rig.pass_until(|_| device.tx().kept.is_empty());
         assert_eq!(device.sent().len(), 20, "{path}");
         rig.command(TO_B, Command::Resume).unwrap();
-        rig.settle();
-        assert_eq!(device.sent(), (0..30).collect::<Vec<_>>(), "{path}");
+        device.assert_sent(0..30, &path);
         device.complete(30);
         rig.finish();
     }
@@ -87,14 +75,11 @@ fn a_pause_outlasts_a_stall_a_reset_and_a_link_that_is_down() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
         (device.tx().keeps, device.tx().forgets, device.tx().room) = (true, true, 10);
-        rig.a[0].arrive(0..30);
-        rig.settle();
+        rig.receive(0..30);
         assert_eq!(device.sent().len(), 10, "{path}: stalled");
         rig.command(TO_B, Command::Pause).unwrap();
-        device.make_room(usize::MAX);
-        rig.settle();
-        rig.a[0].arrive(30..40);
-        rig.settle();
+        rig.make_room(usize::MAX);
+        rig.receive(30..40);
         assert_eq!(device.sent().len(), 10, "{path}");
         rig.command(TO_B, Command::Reset).unwrap();
         device.tx().link_down = true;
@@ -103,8 +88,7 @@ fn a_pause_outlasts_a_stall_a_reset_and_a_link_that_is_down() {
         assert_eq!(rig.closed().ledger.transmitted, 0, "{path}");
         device.tx().link_down = false;
         rig.command(TO_B, Command::Resume).unwrap();
-        rig.settle();
-        assert_eq!(device.sent(), (0..40).collect::<Vec<_>>(), "{path}");
+        device.assert_sent(0..40, &path);
         device.complete(usize::MAX);
         let tx = rig.finish().ports[1].tx[0];
         assert_eq!((tx.resets, tx.taken_back), (1, 10), "{path}");
@@ -119,16 +103,14 @@ fn a_stop_overrides_a_pause() {
             let mut rig = setup.forward();
             let device = rig.b[0].clone();
             (device.tx().keeps, device.tx().room) = (keeps, 0);
-            rig.a[0].arrive(0..50);
-            rig.settle();
+            rig.receive(0..50);
             rig.command(TO_B, Command::Pause).unwrap();
-            device.make_room(usize::MAX);
-            rig.settle();
+            rig.make_room(usize::MAX);
             assert!(device.sent().is_empty(), "{path}");
             let stopped = rig.now();
             rig.session.stop();
             rig.settle();
-            assert_eq!(device.sent(), (0..50).collect::<Vec<_>>(), "{path}");
+            device.assert_sent(0..50, &path);
             device.complete(50);
             rig.settle();
             assert!(rig.is_done() && rig.now() == stopped, "{path}, {keeps}");
@@ -160,14 +142,9 @@ fn a_command_is_carried_out_while_a_producer_drains() {
         rig.settle();
         handle.try_send(&mut rig.burst(5..10)).unwrap();
         rig.settle();
-        assert_eq!(
-            rig.b[0].sent(),
-            (0..5).collect::<Vec<_>>(),
-            "{path}: paused"
-        );
+        rig.b[0].assert_sent(0..5, format!("{path}: paused"));
         rig.command(TO_B, Command::Resume).unwrap();
-        rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..10).collect::<Vec<_>>(), "{path}");
+        rig.b[0].assert_sent(0..10, &path);
         rig.finish();
     }
 }
@@ -216,17 +193,11 @@ fn a_command_returns_its_number_of_queues_or_an_error() {
 #[test]
 fn a_reset_that_fails_ends_the_run() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
-        let mut rig = setup.forward();
-        rig.settle();
+        let mut rig = setup.settled();
         rig.b[0].tx().removed = true;
         let sent = rig.session.control().send(TO_B, Command::Reset).unwrap();
         rig.try_settle();
-        let error = rig.take_error();
-        assert!(
-            matches!(error.error, DeviceError::Removed),
-            "{path}: {error}"
-        );
-        assert_eq!(error.port, Some(1), "{path}");
+        assert_eq!(rig.removed_port(), Some(1), "{path}");
         rig.workers.clear();
         assert_eq!(sent.wait(), Err(CommandError::Ended { done: 0 }), "{path}");
         rig.closed();
@@ -292,14 +263,13 @@ fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
             rig.settle();
             assert_eq!(asked(), before, "{path}");
             assert_eq!(rig.b[0].sent().len(), 10, "{path}");
-            assert_eq!(rig.b[1].sent(), (5000..5010).collect::<Vec<_>>(), "{path}");
-            assert_eq!(rig.a[0].sent(), (6000..6010).collect::<Vec<_>>(), "{path}");
+            rig.b[1].assert_sent(5000..5010, &path);
+            rig.a[0].assert_sent(6000..6010, &path);
             assert_eq!(rig.closed().ledger.held, 0, "{path}");
             // Packets that have arrived are received at once, and later ones wake the worker.
             first.rx().next_at = None;
             assert_eq!(rig.command(only, Command::Resume), Ok(1), "{path}");
-            rig.settle();
-            assert_eq!(rig.b[0].sent(), (0..1500).collect::<Vec<_>>(), "{path}");
+            rig.b[0].assert_sent(0..1500, &path);
             first.arrive([1500]);
             rig.settle();
             assert_eq!(rig.b[0].sent().len(), 1501, "{path}");
@@ -318,13 +288,11 @@ fn a_packet_that_arrives_during_a_pause_is_not_missed() {
     for (path, setup) in Setup::new([2, 2]).on_every_path() {
         let mut rig = setup.forward();
         assert_eq!(rig.command(FROM_A, Command::Pause), Ok(2), "{path}");
-        rig.settle();
         assert!(rig.a.iter().all(|queue| queue.rx().polls == 0), "{path}");
         rig.a.iter().for_each(|queue| queue.arrive([1]));
         rig.settle();
         assert_eq!(rig.closed().ledger.received, 0, "{path}");
         assert_eq!(rig.command(FROM_A, Command::Resume), Ok(2), "{path}");
-        rig.settle();
         assert!(rig.b.iter().all(|queue| queue.sent() == [1]), "{path}");
         rig.finish();
     }
@@ -354,7 +322,6 @@ fn a_pause_flushes_the_coalescer() {
             assert_eq!(tx.direct + tx.deferred, 1, "{path}: in the ring or sent");
         }
         rig.command(TO_B, Command::Resume).unwrap();
-        rig.settle();
         assert_eq!((reached(&rig), rig.closed().ledger.held), (1, 0), "{path}");
         rig.finish();
     }
@@ -367,15 +334,12 @@ fn a_paused_rx_queue_sends_its_packets_after_a_stall() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
         device.tx().room = 0;
-        rig.a[0].arrive(0..3000);
-        rig.settle();
+        rig.receive(0..3000);
         let received = rig.closed().ledger.received;
         assert!(received > 0, "{path}");
         assert_eq!(rig.command(FROM_A, Command::Pause), Ok(1), "{path}");
-        rig.settle();
         assert_eq!(rig.closed().ledger.held, received, "{path}");
-        device.make_room(usize::MAX);
-        rig.settle();
+        rig.make_room(usize::MAX);
         let ledger = rig.closed().ledger;
         assert_eq!(
             (ledger.received, ledger.transmitted, ledger.held),
@@ -383,8 +347,7 @@ fn a_paused_rx_queue_sends_its_packets_after_a_stall() {
             "{path}"
         );
         assert_eq!(rig.command(FROM_A, Command::Resume), Ok(1), "{path}");
-        rig.settle();
-        assert_eq!(device.sent(), (0..3000).collect::<Vec<_>>(), "{path}");
+        device.assert_sent(0..3000, &path);
         rig.finish();
     }
 }

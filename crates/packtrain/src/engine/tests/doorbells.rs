@@ -1,7 +1,7 @@
 //! Doorbells: one for each step on an owned path, one for each drain on a shared path.
 
 use super::fake::Queue;
-use super::rig::{POLICIES, Setup, drains};
+use super::rig::{POLICIES, Setup, drains, is_owned, with_senders};
 use crate::limits::TX_DOORBELL_DESCRIPTORS_MAX;
 use crate::policy::dispatch::Dispatch;
 
@@ -14,15 +14,14 @@ fn rings(queue: &Queue) -> (Vec<usize>, usize) {
 #[test]
 fn a_step_rings_once_for_all_its_bursts() {
     for (path, setup) in in_bursts() {
-        let mut rig = setup.forward();
-        rig.settle();
+        let mut rig = setup.settled();
         for (index, queue) in (0u32..).zip(&rig.a) {
             queue.arrive((0..10).map(|n| index << 20 | n));
         }
         rig.b[0].arrive([9 << 20]);
         rig.settle();
         let expected = match path.as_str() {
-            path if path.ends_with("owned") => vec![40],
+            path if is_owned(path) => vec![40],
             path if path.starts_with("threshold") => vec![10; 4],
             path if path.starts_with("direct") || path.starts_with("adaptive") => vec![10; 4],
             _ => vec![40],
@@ -62,15 +61,13 @@ fn in_bursts() -> impl Iterator<Item = (String, Setup)> {
 #[test]
 fn a_stall_in_the_middle_of_a_step_rings_the_doorbell() {
     for (path, setup) in in_bursts() {
-        let mut rig = setup.forward();
-        rig.settle();
+        let mut rig = setup.settled();
         rig.b[0].tx().room = 25;
         rig.a.iter().for_each(|queue| queue.arrive(0..10));
         rig.settle();
         let (rung, pending) = rings(&rig.b[0]);
         assert_eq!((rung.iter().sum::<usize>(), pending), (25, 0), "{path}");
-        rig.b[0].make_room(usize::MAX);
-        rig.settle();
+        rig.make_room(usize::MAX);
         let (rung, pending) = rings(&rig.b[0]);
         assert_eq!((rung.iter().sum::<usize>(), pending), (40, 0), "{path}");
         assert!(rung.len() <= 7, "{path}: not for each packet: {rung:?}");
@@ -81,8 +78,7 @@ fn a_stall_in_the_middle_of_a_step_rings_the_doorbell() {
 #[test]
 fn a_handle_rings_the_doorbell_for_all_packets_that_it_drains() {
     for dispatch in POLICIES {
-        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(1).forward();
-        rig.settle();
+        let mut rig = with_senders(dispatch, 1);
         let mut handle = rig.handle(0);
         for count in [5, 2, 64] {
             handle.try_send(&mut rig.burst(0..count)).unwrap();
@@ -102,10 +98,8 @@ fn a_handle_rings_the_doorbell_for_all_packets_that_it_drains() {
 fn packets_are_handed_over_one_by_one() {
     let mut setup = Setup::new([1, 1]).dispatch(Dispatch::Deferred);
     setup.config[1].work.by_packet = true;
-    let mut rig = setup.forward();
-    rig.settle();
-    rig.a[0].arrive(0..32);
-    rig.settle();
+    let mut rig = setup.settled();
+    rig.receive(0..32);
     assert_eq!(rig.b[0].sent(), (0..32).collect::<Vec<_>>());
     let end = rig.finish();
     let enqueue = &end.ports[1].tx_batches[0].enqueue;

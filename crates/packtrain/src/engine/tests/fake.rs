@@ -165,6 +165,16 @@ impl Queue {
         self.tx().sent.clone()
     }
 
+    /// Checks that these packets were sent, in order; `what` names the case.
+    #[track_caller]
+    pub fn assert_sent(&self, numbers: impl IntoIterator<Item = u32>, what: impl fmt::Display) {
+        assert_eq!(
+            self.sent(),
+            numbers.into_iter().collect::<Vec<_>>(),
+            "{what}"
+        );
+    }
+
     /// Items arrive, and the device wakes its worker if it is armed for them.
     pub fn arrive_items(&self, items: impl IntoIterator<Item = Item>) {
         let mut rx = self.rx();

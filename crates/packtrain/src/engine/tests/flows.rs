@@ -1,28 +1,22 @@
 //! Handles to all queues of a port: each flow has one queue, and a full queue stops no other.
 
 use super::fake::numbered;
-use super::rig::{Rig, Setup, TIMEOUT, Woken, burst, numbers, wait_for};
+use super::rig::{Rig, SLOTS, Setup, TIMEOUT, Woken, burst, numbers, poll, wait_for};
 use crate::engine::{Closed, SendError, TrySendError, TxFlows, TxHandle};
-use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE, TX_RING_PACKETS};
+use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::LinkType;
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::pin;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 /// The number of the packets that only fill the queues.
 const FILLER: u32 = u32::MAX;
-/// Slots for applications.
-const SLOTS: usize = TX_RING_PACKETS - RING_SLOTS_PER_LANE;
-
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
-}
 
 fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future), Waker::noop()) {

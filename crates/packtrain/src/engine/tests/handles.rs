@@ -1,27 +1,13 @@
 //! Application threads that send beside lanes.
 
-use super::rig::{POLICIES, Random, Rig, Setup, Woken, burst, drains};
+use super::rig::{POLICIES, Random, Rig, SLOTS, Woken, burst, drains, poll, with_senders};
 use crate::engine::{Action, Closed, SendError, TrySendError, TxHandle};
-use crate::limits::{RING_SLOTS_PER_LANE, TX_RING_PACKETS};
 use crate::packet::Burst;
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Slots for applications in a ring with one lane.
-const SLOTS: usize = TX_RING_PACKETS - RING_SLOTS_PER_LANE;
-
-fn with(dispatch: Dispatch, senders: usize) -> Rig {
-    let mut rig = Setup::new([1, 1])
-        .dispatch(dispatch)
-        .senders(senders)
-        .forward();
-    rig.settle();
-    rig
-}
 
 /// Sends until the ring is full. Returns the number of the next packet.
 fn fill(rig: &Rig, handle: &mut TxHandle, mut next: u32) -> u32 {
@@ -46,16 +32,12 @@ fn fill_all(rig: &mut Rig, handle: &mut TxHandle, mut next: u32) -> u32 {
     }
 }
 
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
-}
-
 /// One packet at a time, without other work. Under `deferred` each packet costs a wake-up, and none
 /// if producers drain.
 #[test]
 fn direct_dispatch_wakes_no_worker_and_deferred_dispatch_one_for_each_packet() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 1);
+        let mut rig = with_senders(dispatch, 1);
         let mut handle = rig.handle(0);
         let before = rig.closed();
         for number in 0..500 {
@@ -72,7 +54,7 @@ fn direct_dispatch_wakes_no_worker_and_deferred_dispatch_one_for_each_packet() {
         if drains(dispatch) {
             assert_eq!(after.workers, before.workers, "{dispatch}: not one step");
         }
-        assert_eq!(rig.b[0].sent(), (0..500).collect::<Vec<_>>(), "{dispatch}");
+        rig.b[0].assert_sent(0..500, dispatch);
         rig.finish();
     }
 }
@@ -81,7 +63,7 @@ fn direct_dispatch_wakes_no_worker_and_deferred_dispatch_one_for_each_packet() {
 #[test]
 fn many_batches_before_the_tx_worker_runs_cost_one_wake_up() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 2);
+        let mut rig = with_senders(dispatch, 2);
         let mut handles = [rig.handle(0), rig.handle(0)];
         for number in 0..40 {
             handles[number as usize % 2]
@@ -91,7 +73,7 @@ fn many_batches_before_the_tx_worker_runs_cost_one_wake_up() {
         let most = if drains(dispatch) { 0 } else { 1 };
         assert_eq!(rig.tx().wakeups, most, "{dispatch}");
         rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..40).collect::<Vec<_>>(), "{dispatch}");
+        rig.b[0].assert_sent(0..40, dispatch);
         rig.finish();
     }
 }
@@ -101,7 +83,7 @@ fn many_batches_before_the_tx_worker_runs_cost_one_wake_up() {
 #[test]
 fn a_full_device_costs_no_wake_up_for_each_packet() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 1);
+        let mut rig = with_senders(dispatch, 1);
         let mut handle = rig.handle(0);
         rig.b[0].tx().room = 3;
         for number in 0..300 {
@@ -110,9 +92,8 @@ fn a_full_device_costs_no_wake_up_for_each_packet() {
         }
         let wakeups = rig.tx().wakeups;
         assert!(wakeups <= 4, "{dispatch}: {wakeups}");
-        rig.b[0].make_room(usize::MAX);
-        rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..300).collect::<Vec<_>>(), "{dispatch}");
+        rig.make_room(usize::MAX);
+        rig.b[0].assert_sent(0..300, dispatch);
         assert_eq!(rig.tx().missed_wakeups, 0, "{dispatch}");
         rig.finish();
     }
@@ -121,7 +102,7 @@ fn a_full_device_costs_no_wake_up_for_each_packet() {
 /// `if_txmit` of OpenBSD, with the ring and its worker.
 #[test]
 fn a_producer_drains_when_the_ring_reaches_the_threshold() {
-    let rig = with(Dispatch::Threshold(16), 1);
+    let rig = with_senders(Dispatch::Threshold(16), 1);
     let mut handle = rig.handle(0);
     for number in 0..15 {
         assert_eq!(handle.try_send(&mut rig.burst([number])), Ok(1));
@@ -143,7 +124,7 @@ fn a_producer_drains_when_the_ring_reaches_the_threshold() {
 #[test]
 fn a_full_ring_pushes_back_on_every_kind_of_send() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 1);
+        let mut rig = with_senders(dispatch, 1);
         let mut handle = rig.handle(0);
         rig.b[0].tx().room = 0;
         let mut count = fill(&rig, &mut handle, 0);
@@ -170,19 +151,14 @@ fn a_full_ring_pushes_back_on_every_kind_of_send() {
         {
             let mut sending = pin!(handle.send(&mut more));
             assert!(poll(sending.as_mut(), &waker).is_pending());
-            rig.b[0].make_room(usize::MAX);
-            rig.settle();
+            rig.make_room(usize::MAX);
             assert!(woken.count() > 0, "{dispatch}");
             assert_eq!(poll(sending.as_mut(), &waker), Poll::Ready(Ok(3)));
         }
         count += 3;
         rig.settle();
         assert!(handle.poll_ready(&mut cx).is_ready());
-        assert_eq!(
-            rig.b[0].sent(),
-            (0..count).collect::<Vec<_>>(),
-            "{dispatch}"
-        );
+        rig.b[0].assert_sent(0..count, dispatch);
 
         // A dropped future leaves its packets in the burst.
         rig.b[0].tx().room = 0;
@@ -223,7 +199,7 @@ fn a_full_ring_pushes_back_on_every_kind_of_send() {
 #[test]
 fn an_empty_burst_is_not_counted() {
     for dispatch in POLICIES {
-        let rig = with(dispatch, 1);
+        let rig = with_senders(dispatch, 1);
         let mut handle = rig.handle(0);
         for _ in 0..3 {
             assert_eq!(handle.try_send(&mut Burst::new()), Ok(0));
@@ -242,7 +218,7 @@ fn an_empty_burst_is_not_counted() {
 #[test]
 fn a_stalled_ring_restarts_without_its_producers() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 1);
+        let mut rig = with_senders(dispatch, 1);
         rig.b[0].tx().room = 3;
         let mut handle = rig.handle(0);
         assert_eq!(handle.try_send(&mut rig.burst(0..40)), Ok(40));
@@ -251,8 +227,7 @@ fn a_stalled_ring_restarts_without_its_producers() {
         assert_eq!(rig.b[0].sent().len(), 3, "{dispatch}");
         for sent in [10, 11, 40] {
             let more = sent - rig.b[0].sent().len();
-            rig.b[0].make_room(more);
-            rig.settle();
+            rig.make_room(more);
             assert_eq!(rig.b[0].sent().len(), sent, "{dispatch}");
         }
         assert_eq!(rig.finish().ledger.transmitted, 40, "{dispatch}");
@@ -263,7 +238,7 @@ fn a_stalled_ring_restarts_without_its_producers() {
 #[test]
 fn no_producer_restarts_a_stalled_ring() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 2);
+        let mut rig = with_senders(dispatch, 2);
         let mut handles = [rig.handle(0), rig.handle(0)];
         rig.b[0].tx().room = 3;
         handles[0].try_send(&mut rig.burst(0..10)).unwrap();
@@ -278,9 +253,8 @@ fn no_producer_restarts_a_stalled_ring() {
         }
         assert_eq!(rig.b[0].tx().asked, asked, "{dispatch}");
         assert_eq!(rig.b[0].sent().len(), 3, "{dispatch}");
-        rig.b[0].make_room(0);
-        rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..30).collect::<Vec<_>>(), "{dispatch}");
+        rig.make_room(0);
+        rig.b[0].assert_sent(0..30, dispatch);
         rig.finish();
     }
 }
@@ -289,10 +263,9 @@ fn no_producer_restarts_a_stalled_ring() {
 #[test]
 fn a_lane_waits_for_space_like_any_producer() {
     for dispatch in POLICIES {
-        let mut rig = with(dispatch, 1);
+        let mut rig = with_senders(dispatch, 1);
         rig.b[0].tx().room = 0;
-        rig.a[0].arrive(0..1500);
-        rig.settle();
+        rig.receive(0..1500);
         let polls = rig.a[0].rx().polls;
         assert!(
             rig.b[0].sent().is_empty() && !rig.a[0].rx().items.is_empty(),
@@ -303,7 +276,7 @@ fn a_lane_waits_for_space_like_any_producer() {
         rig.pass_until(|rig| rig.a[0].rx().items.is_empty());
         assert!(rig.a[0].rx().polls > polls, "{dispatch}");
         rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..1500).collect::<Vec<_>>(), "{dispatch}");
+        rig.b[0].assert_sent(0..1500, dispatch);
         rig.finish();
     }
 }
@@ -318,7 +291,7 @@ fn order_and_conservation_under_every_policy() {
         for producers in 1..=4u32 {
             let seed = 0x5eed_0000 + (index as u64) * 16 + u64::from(producers);
             let name = format!("{dispatch}, {producers} producers, seed {seed:#x}");
-            let mut rig = with(dispatch, producers as usize);
+            let mut rig = with_senders(dispatch, producers as usize);
             let mut random = Random::new(seed);
             let device = rig.b[0].clone();
             (device.tx().room, device.tx().keeps) = (0, random.below(2) == 1);

@@ -2,13 +2,13 @@
 //! sleeps runs only if it was notified, if its device woke it, or if its sleep is over.
 
 use super::fake::{Fake, Queue, number_of, numbered};
-use crate::driver::{Features, Input, Port, PortConfig};
+use crate::driver::{DeviceError, Features, Input, Port, PortConfig};
 use crate::engine::control::{CommandError, Queues};
 use crate::engine::{
-    Action, Builder, Command, Forward, Handler, PortSnapshot, RunError, RxId, Session, Settings,
-    Snapshot, StartError, Two, TxHandle, Worker,
+    Action, Builder, Command, Forward, Handler, PortSnapshot, Ports, RunError, RxId, Session,
+    Settings, Snapshot, StartError, Two, TxHandle, Worker,
 };
-use crate::limits::BURST_PACKETS_MAX;
+use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE, TX_RING_PACKETS};
 use crate::packet::{Arena, ArenaConfig, Burst};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::Idle;
@@ -17,18 +17,22 @@ use crate::runtime::{Machine, Notifier, Runtime};
 use crate::stats::TxSnapshot;
 use crate::time::{Clock, Instant, ManualClock};
 pub use packtrain_offload::random::Random;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 /// The longest wait for an expected event, on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// Slots for applications in a ring with one lane.
+pub const SLOTS: usize = TX_RING_PACKETS - RING_SLOTS_PER_LANE;
 pub const POLICIES: [Dispatch; 5] = [
     Dispatch::Direct,
     Dispatch::Deferred,
@@ -232,10 +236,8 @@ impl Setup {
         &self,
         handler: impl FnMut(RxId) -> H + 'static,
     ) -> Result<Rig, StartError> {
-        let runtime = Virtual::new(self.cpus);
-        let (builder, [a, b]) = self.builder(handler);
-        let (session, workers) = builder.assemble(Arc::<Virtual>::clone(&runtime))?;
-        Ok(Rig::new(session, workers, runtime, [a, b]))
+        let (builder, queues) = self.builder(handler);
+        Rig::of(builder, self.cpus, queues)
     }
 
     pub fn rig<H: Handler + 'static>(&self, handler: impl FnMut(RxId) -> H + 'static) -> Rig {
@@ -246,6 +248,13 @@ impl Setup {
         self.rig(|_| Forward)
     }
 
+    /// The same, with workers that sleep.
+    pub fn settled(&self) -> Rig {
+        let mut rig = self.forward();
+        rig.settle();
+        rig
+    }
+
     /// The same with threads, in real time.
     pub fn start<H: Handler + 'static>(
         &self,
@@ -254,6 +263,22 @@ impl Setup {
         let (builder, queues) = self.builder(handler);
         (builder.start().unwrap(), queues)
     }
+}
+
+/// A settled rig with one queue on each side, and application threads that send to port b.
+pub fn with_senders(dispatch: Dispatch, senders: usize) -> Rig {
+    let setup = Setup::new([1, 1]).dispatch(dispatch);
+    setup.senders(senders).settled()
+}
+
+/// Whether a path of [`Setup::on_every_path`] has no ring in front of its TX queue.
+pub fn is_owned(path: &str) -> bool {
+    path.ends_with("owned")
+}
+
+/// The slots of the ring of a path of [`Setup::on_every_path`].
+pub fn ring_slots(path: &str) -> usize {
+    if is_owned(path) { 0 } else { TX_RING_PACKETS }
 }
 
 /// An arena for all packets of two full rings and devices.
@@ -281,13 +306,15 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(
-        session: Session,
-        workers: Vec<Worker>,
-        runtime: Arc<Virtual>,
+    /// A session on a machine with `cpus` CPUs.
+    pub fn of<P: Ports, H: Handler + 'static>(
+        builder: Builder<P, H>,
+        cpus: usize,
         [a, b]: [Vec<Queue>; 2],
-    ) -> Self {
-        Self {
+    ) -> Result<Self, StartError> {
+        let runtime = Virtual::new(cpus);
+        let (session, workers) = builder.assemble(Arc::<Virtual>::clone(&runtime))?;
+        Ok(Self {
             a,
             b,
             said: vec![Action::Step; workers.len()],
@@ -296,7 +323,7 @@ impl Rig {
             runtime,
             alone: true,
             error: None,
-        }
+        })
     }
 
     pub fn now(&self) -> Instant {
@@ -367,7 +394,7 @@ impl Rig {
         let mut ready = Vec::new();
         self.workers[index].interests(&mut |fd, _| {
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            if poll(&mut fds, Some(&Timespec::default())).unwrap() > 0 {
+            if rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0 {
                 ready.push(fd.as_raw_fd());
             }
         });
@@ -418,6 +445,18 @@ impl Rig {
         self.said[index]
     }
 
+    /// Packets arrive at queue 0 of port a, and the workers run until they sleep.
+    pub fn receive(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        self.a[0].arrive(numbers);
+        self.settle();
+    }
+
+    /// Queue 0 of port b accepts more packets, and the workers run until they sleep.
+    pub fn make_room(&mut self, packets: usize) {
+        self.b[0].make_room(packets);
+        self.settle();
+    }
+
     pub fn is_done(&self) -> bool {
         self.said.iter().all(|&action| action == Action::Done)
     }
@@ -425,6 +464,14 @@ impl Rig {
     /// The first error that ended a worker.
     pub fn take_error(&mut self) -> RunError {
         self.error.take().expect("a worker has ended with an error")
+    }
+
+    /// The port of the device whose removal ended a worker.
+    #[track_caller]
+    pub fn removed_port(&mut self) -> Option<usize> {
+        let error = self.take_error();
+        assert!(matches!(error.error, DeviceError::Removed), "{error}");
+        error.port
     }
 
     /// Advances the time from sleep to sleep until `is_so`. Returns the time that passed.
@@ -462,7 +509,7 @@ impl Rig {
     pub fn command(&mut self, queues: Queues, what: Command) -> Result<usize, CommandError> {
         let sent = self.session.control().send(queues, what);
         let ticket = sent.ok_or(CommandError::NoSuchQueue)?;
-        self.try_settle();
+        self.settle();
         // Waits on another thread: a command that is never carried out fails the test.
         let (sender, receiver) = channel();
         thread::spawn(move || sender.send(ticket.wait()));
@@ -507,6 +554,10 @@ pub fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
         burst.push(packet).unwrap();
     }
     burst
+}
+
+pub fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
 }
 
 pub fn numbers(burst: &Burst) -> Vec<u32> {

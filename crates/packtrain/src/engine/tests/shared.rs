@@ -1,23 +1,23 @@
 //! A shared TX queue with a real ring: what the producer does in each state, and what the TX worker
 //! then does.
 
-use super::fake::Queue;
-use super::rig::{POLICIES, Setup, Virtual, burst};
+use super::fake::{FakeTx, Queue};
+use super::rig::{POLICIES, Virtual, burst, with_senders};
 use crate::driver::{Capabilities, Features};
 use crate::engine::intake::Intake;
-use crate::engine::shared::{Producer, SharedTx, Submit};
+use crate::engine::shared::{Producer, Role, SharedTx, Submit, TxConsumer};
 use crate::engine::shell::Shell;
 use crate::engine::stats::PathStats;
 use crate::engine::tx_part::TxPart;
 use crate::engine::worker::{Worker, WorkerPart};
 use crate::engine::{Action, TrySendError};
 use crate::limits::{RING_SLOTS_PER_LANE, SEGMENTS_MAX, TX_RING_PACKETS};
-use crate::packet::{Arena, ArenaConfig};
+use crate::packet::{Arena, ArenaConfig, Burst, Packet};
 use crate::plan::FitLimits;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::policy::idle::{Idle, Idler};
 use crate::queue::TxQueue;
-use crate::queue::ring::{Ended, ProducerKind, Put};
+use crate::queue::ring::{Ended, ProducerKind, Put, Reservation};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, SubmitSnapshot, TxCounters};
 use crate::time::Clock;
@@ -37,7 +37,8 @@ struct Bench {
     runtime: Arc<Virtual>,
 }
 
-type Shared = SharedTx<super::fake::FakeTx>;
+type Shared = SharedTx<FakeTx>;
+type Slot<'a> = Reservation<'a, Packet, TxConsumer<FakeTx>>;
 
 impl Bench {
     fn new(dispatch: Dispatch) -> Self {
@@ -107,16 +108,13 @@ impl Bench {
         assert!(packets.is_empty());
     }
 
-    /// Puts a packet into the ring in any mode, and notifies no thread.
     fn enqueue(&self, number: u32) {
-        let mut packets = burst(&self.arena, [number]);
-        let decide = |_| Decision::Enqueue;
-        let put = self.shared.ring.put(
-            packets.batch(),
-            ProducerKind::Application,
-            decide,
-            |_, _| (),
-        );
+        enqueue(&self.shared, burst(&self.arena, [number]));
+    }
+
+    /// Publishes packet 0 in its slot.
+    fn publish(&self, slot: Slot<'_>) {
+        let put = slot.publish(burst(&self.arena, [0]).batch(), |_, _| {});
         assert!(matches!(put, Put::Enqueued { .. }));
     }
 
@@ -127,6 +125,25 @@ impl Bench {
     fn state(&self) -> RingState {
         self.shared.ring.state()
     }
+}
+
+/// Puts packets into the ring in any mode, and notifies no thread.
+fn enqueue(shared: &Shared, mut packets: Burst) {
+    let (from, decide) = (ProducerKind::Application, |_| Decision::Enqueue);
+    let put = shared.ring.put(packets.batch(), from, decide, |_, _| ());
+    assert!(matches!(put, Put::Enqueued { .. }));
+}
+
+/// Reserves a slot, as a producer does that is preempted before it publishes.
+fn reserve(shared: &Shared) -> Slot<'_> {
+    let (from, decide) = (ProducerKind::Application, |_| Decision::Enqueue);
+    let reserved = shared.ring.reserve(1, from, decide);
+    reserved.expect("there is space")
+}
+
+/// Gives the consumer role up, which leaves the ring in `state`.
+fn release(role: Role<'_, FakeTx>, ended: Ended, state: RingState) {
+    assert_eq!(role.release(ended).unwrap().state, state);
 }
 
 const STATES: [RingState; 5] = [
@@ -152,25 +169,16 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                     RingState::Idle => waiting = 0,
                     RingState::Gap => {
                         let consumer = shared.ring.claim(|_| true).unwrap();
-                        let decide = |_| Decision::Enqueue;
-                        reserved = shared
-                            .ring
-                            .reserve(1, ProducerKind::Application, decide)
-                            .ok();
-                        assert!(reserved.is_some());
-                        assert_eq!(consumer.release(Ended::Gap).unwrap().state, state);
+                        reserved = Some(reserve(&shared));
+                        release(consumer, Ended::Gap, state);
                     }
                     state => {
                         let consumer = shared.ring.claim(|_| true).unwrap();
                         bench.enqueue(0);
-                        let to = match state {
-                            RingState::Abdicated => Some(Ended::Budget),
-                            RingState::Stalled => Some(Ended::Stalled),
-                            _ => None,
-                        };
-                        match to {
-                            Some(to) => assert_eq!(consumer.release(to).unwrap().state, state),
-                            None => role = Some(consumer),
+                        match state {
+                            RingState::Abdicated => release(consumer, Ended::Budget, state),
+                            RingState::Stalled => release(consumer, Ended::Stalled, state),
+                            _ => role = Some(consumer),
                         }
                     }
                 }
@@ -191,26 +199,15 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                 let sent = if decision == Decision::Drain { all } else { 0 };
                 assert_eq!(bench.device.sent().len(), sent, "{name}");
                 // No packet is left in the ring, and the order is kept.
-                if let Some(slots) = reserved {
-                    let mut packets = burst(&bench.arena, [0]);
-                    assert!(matches!(
-                        slots.publish(packets.batch(), |_, _| {}),
-                        Put::Enqueued { .. }
-                    ));
+                if let Some(slot) = reserved {
+                    bench.publish(slot);
                 }
                 if let Some(role) = role {
-                    assert_eq!(
-                        role.release(Ended::Budget).unwrap().state,
-                        RingState::Abdicated
-                    );
+                    release(role, Ended::Budget, RingState::Abdicated);
                 }
                 bench.runtime.advance(Duration::from_secs(1));
                 bench.sleep();
-                assert_eq!(
-                    bench.device.sent(),
-                    (0..waiting + batch).collect::<Vec<_>>(),
-                    "{name}"
-                );
+                bench.device.assert_sent(0..waiting + batch, &name);
                 assert_eq!(bench.state(), RingState::Idle, "{name}");
             }
         }
@@ -223,10 +220,7 @@ fn the_tx_worker_keeps_the_role_until_it_sleeps_but_not_under_direct() {
         let mut bench = Bench::new(dispatch);
         let role = bench.shared.ring.claim(|_| true).unwrap();
         bench.enqueue(0);
-        assert_eq!(
-            role.release(Ended::Budget).unwrap().state,
-            RingState::Abdicated
-        );
+        release(role, Ended::Budget, RingState::Abdicated);
         let keeps = dispatch != Dispatch::Direct;
         bench.run();
         assert_eq!(bench.device.sent(), [0], "{dispatch}");
@@ -254,15 +248,9 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
         let mut bench = Bench::new(dispatch);
         let shared = Arc::clone(&bench.shared);
         let consumer = shared.ring.claim(|_| true).unwrap();
-        let decide = |_| Decision::Enqueue;
-        let Ok(slots) = shared.ring.reserve(1, ProducerKind::Application, decide) else {
-            panic!("there is space");
-        };
+        let slot = reserve(&shared);
         bench.enqueue(1);
-        assert_eq!(
-            consumer.release(Ended::Budget).unwrap().state,
-            RingState::Abdicated
-        );
+        release(consumer, Ended::Budget, RingState::Abdicated);
         for retry in 0..3 {
             let Action::Sleep { until: Some(until) } = bench.run() else {
                 panic!("{dispatch}: the worker does not sleep until its retry");
@@ -276,11 +264,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
             bench.runtime.advance(wait);
             assert!(bench.device.sent().is_empty(), "{dispatch}");
         }
-        let mut packets = burst(&bench.arena, [0]);
-        assert!(matches!(
-            slots.publish(packets.batch(), |_, _| {}),
-            Put::Enqueued { .. }
-        ));
+        bench.publish(slot);
         bench.runtime.advance(Duration::from_micros(50));
         bench.sleep();
         assert_eq!(bench.device.sent(), [0, 1, 2], "{dispatch}");
@@ -330,9 +314,7 @@ fn applications_that_fill_the_ring_cannot_stop_a_lane() {
 #[test]
 fn a_producer_that_drains_takes_packets_that_others_enqueue_meanwhile() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
-        let setup = Setup::new([1, 1]).dispatch(dispatch).senders(2);
-        let mut rig = setup.forward();
-        rig.settle();
+        let rig = with_senders(dispatch, 2);
         let (mut handle, mut other) = (rig.handle(0), rig.handle(0));
         let arena = rig.arena();
         // Another producer sends in the middle of the drain: its packets are drained, too.
@@ -340,7 +322,7 @@ fn a_producer_that_drains_takes_packets_that_others_enqueue_meanwhile() {
             assert_eq!(other.try_send(&mut burst(&arena, 10..20)), Ok(10));
         }));
         assert_eq!(handle.try_send(&mut rig.burst(0..10)), Ok(10));
-        assert_eq!(rig.b[0].sent(), (0..20).collect::<Vec<_>>(), "{dispatch}");
+        rig.b[0].assert_sent(0..20, dispatch);
         let tx = rig.tx();
         assert_eq!(
             (tx.direct, tx.deferred, tx.wakeups),
@@ -358,8 +340,7 @@ fn a_producer_that_drains_takes_packets_that_others_enqueue_meanwhile() {
 #[test]
 fn a_producer_abdicates_after_its_budget() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
-        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(2).forward();
-        rig.settle();
+        let mut rig = with_senders(dispatch, 2);
         let (mut handle, mut other) = (rig.handle(0), rig.handle(0));
         let arena = rig.arena();
         let more = 300;
@@ -374,11 +355,7 @@ fn a_producer_abdicates_after_its_budget() {
         let tx = rig.tx();
         assert_eq!((tx.abdications, tx.wakeups), (1, 1), "{dispatch}");
         rig.settle();
-        assert_eq!(
-            rig.b[0].sent(),
-            (0..=more).collect::<Vec<_>>(),
-            "{dispatch}"
-        );
+        rig.b[0].assert_sent(0..=more, dispatch);
         rig.finish();
     }
 }
@@ -397,10 +374,7 @@ fn a_waker_that_panics_strands_no_packet() {
     bench.device.tx().meanwhile = Some(Box::new(move || {
         let kind = ProducerKind::Application;
         for from in (1..=300).step_by(50) {
-            let mut packets = burst(&arena, from..from + 50);
-            let decide = |_| Decision::Enqueue;
-            let put = shared.ring.put(packets.batch(), kind, decide, |_, _| ());
-            assert!(matches!(put, Put::Enqueued { .. }));
+            enqueue(&shared, burst(&arena, from..from + 50));
         }
         assert!(shared.waiters.add(1, &Waker::from(Arc::new(Panics))));
         assert!(shared.ring.wait_for_space(kind));
@@ -414,8 +388,7 @@ fn a_waker_that_panics_strands_no_packet() {
 #[test]
 fn a_panic_of_a_driver_under_a_handle_ends_the_run_with_the_ledger_closed() {
     for path in [Dispatch::Direct, Dispatch::Adaptive] {
-        let mut rig = Setup::new([1, 1]).dispatch(path).senders(1).forward();
-        rig.settle();
+        let mut rig = with_senders(path, 1);
         let mut handle = rig.handle(0);
         rig.b[0].tx().panics = true;
         let mut packets = rig.burst(0..10);

@@ -1,7 +1,7 @@
 //! An asynchronous device that is slower than its source wakes its worker rarely, on both paths.
 
 use super::fake::Queue;
-use super::rig::{Rig, Setup};
+use super::rig::{Rig, Setup, is_owned};
 use crate::engine::Action;
 use crate::limits::{TX_RECLAIM_PACKETS, TX_REST_MAX};
 use crate::time::Instant;
@@ -105,7 +105,7 @@ fn one_packet_at_a_time_wakes_no_worker_for_its_completion() {
             let end = slow.rig.now().after(Duration::from_millis(1));
             slow.rig.settle();
             // Earlier packets were reclaimed; a producer that drains reclaims them in batches.
-            let most = if path.ends_with("owned") {
+            let most = if is_owned(&path) {
                 2
             } else {
                 TX_RECLAIM_PACKETS + 2

@@ -1,10 +1,10 @@
 //! Workers step by step, on both paths.
 
 use super::fake::{End, Item};
-use super::rig::{Rig, Setup};
-use crate::driver::{DeviceError, Features, Input};
+use super::rig::{Rig, Setup, ring_slots};
+use crate::driver::{Features, Input};
 use crate::engine::{Action, Handler, RxId, StartError};
-use crate::limits::{BURST_PACKETS_MAX, TX_POLL_AFTER, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX};
+use crate::limits::{BURST_PACKETS_MAX, TX_POLL_AFTER, TX_STAGED_PACKETS_MAX};
 use crate::packet::Burst;
 use crate::plan::PlannedPart;
 use crate::stats::{DropReason, HistogramSnapshot};
@@ -42,11 +42,10 @@ fn both_directions_keep_their_order_and_bad_packets_are_counted() {
         rig.b[0].arrive_items((1000..1010).map(Item::Packet));
         rig.b[0].rx().items.insert(5, Item::Bad);
         rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..200).collect::<Vec<_>>(), "{path}");
-        assert_eq!(rig.a[0].sent(), (1000..1010).collect::<Vec<_>>(), "{path}");
+        rig.b[0].assert_sent(0..200, &path);
+        rig.a[0].assert_sent(1000..1010, &path);
         // A packet that arrives later wakes the worker.
-        rig.a[0].arrive([200]);
-        rig.settle();
+        rig.receive([200]);
         assert_eq!(rig.b[0].sent().len(), 201, "{path}");
         let end = rig.finish();
         let ledger = end.ledger;
@@ -70,12 +69,7 @@ fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
         let until = rig.settle().expect("the device is polled after a while");
         assert!(until >= rig.now().after(TX_POLL_AFTER), "{path}");
         let held = rig.closed().ledger.held;
-        let most = 3 * BURST_PACKETS_MAX
-            + if path.ends_with("owned") {
-                0
-            } else {
-                TX_RING_PACKETS
-            };
+        let most = 3 * BURST_PACKETS_MAX + ring_slots(&path);
         assert!(held > 0 && held <= most as u64, "{path}: {held}");
         let polls = rig.a[0].rx().polls;
         for _ in 0..10 {
@@ -90,9 +84,8 @@ fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
         rig.settle();
         assert_eq!(rig.a[0].sent(), [5], "{path}");
         rig.a[0].rx().next_at = None;
-        rig.b[0].make_room(usize::MAX);
-        rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..1500).collect::<Vec<_>>(), "{path}");
+        rig.make_room(usize::MAX);
+        rig.b[0].assert_sent(0..1500, &path);
         assert_eq!(rig.finish().ledger.dropped, 0, "{path}");
     }
 }
@@ -106,12 +99,7 @@ fn a_full_device_bounds_the_received_packets_and_none_is_dropped() {
             let mut rig = setup.forward();
             let device = rig.b[0].clone();
             device.tx().room = 0;
-            let ring = if path.ends_with("owned") {
-                0
-            } else {
-                TX_RING_PACKETS
-            };
-            let places = ring + BURST_PACKETS_MAX + 2 * TX_STAGED_PACKETS_MAX;
+            let places = ring_slots(&path) + BURST_PACKETS_MAX + 2 * TX_STAGED_PACKETS_MAX;
             let most = places + queues * BURST_PACKETS_MAX;
             let each = (OFFERED / queues) as u32;
             for (index, queue) in (0u32..).zip(&rig.a) {
@@ -122,13 +110,11 @@ fn a_full_device_bounds_the_received_packets_and_none_is_dropped() {
             assert!((1..=most).contains(&received), "{name}: {received}");
             rig.settle();
             // Each packet sent makes room for another one.
-            device.make_room(200);
-            rig.settle();
+            rig.make_room(200);
             let ledger = rig.closed().ledger;
             assert_eq!(ledger.transmitted, 200, "{name}");
             assert!(ledger.held as usize <= most, "{name}: {}", ledger.held);
-            device.make_room(usize::MAX);
-            rig.settle();
+            rig.make_room(usize::MAX);
             let sent = device.sent();
             for index in 0..queues {
                 let begin = (index << 20) as u32;
@@ -150,8 +136,7 @@ fn a_full_device_bounds_the_received_packets_and_none_is_dropped() {
 #[test]
 fn workers_that_wait_for_each_others_queues_sleep() {
     for (path, setup) in Setup::new([2, 2]).on_every_path() {
-        let mut rig = setup.forward();
-        rig.settle();
+        let mut rig = setup.settled();
         let before = rig.closed().sleeps;
         for (source, device) in rig.a.iter().zip(&rig.b) {
             device.tx().room = 0;
@@ -173,8 +158,7 @@ fn without_memory_in_the_system_a_worker_waits_by_time() {
         for stopped in [false, true] {
             let mut rig = setup.forward();
             rig.b[0].tx().no_memory = true;
-            rig.a[0].arrive(0..10);
-            rig.settle();
+            rig.receive(0..10);
             if stopped {
                 rig.session.stop();
             }
@@ -224,8 +208,7 @@ fn queues_that_share_an_egress_alternate() {
                 queue.arrive((0..2000).map(|n| index << 16 | n));
             }
             for _ in 0..40 * 64 / room {
-                rig.b[0].make_room(room);
-                rig.settle();
+                rig.make_room(room);
             }
             let mut shares = [0usize; 4];
             for number in rig.b[0].sent() {
@@ -363,14 +346,11 @@ fn a_stop_drains_held_packets_and_waits_for_those_in_flight() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
         (device.tx().room, device.tx().keeps) = (0, true);
-        rig.a[0].arrive(0..50);
-        rig.settle();
+        rig.receive(0..50);
         rig.session.stop();
-        rig.a[0].arrive(50..90);
-        rig.settle();
+        rig.receive(50..90);
         assert!(!rig.is_done(), "{path}");
-        device.make_room(usize::MAX);
-        rig.settle();
+        rig.make_room(usize::MAX);
         assert_eq!(rig.closed().ledger.transmitted, 50, "{path}");
         device.complete(49);
         rig.settle();
@@ -439,17 +419,11 @@ fn packets_before_a_receive_error_are_sent() {
 #[test]
 fn a_removed_device_ends_the_run_with_the_ledger_closed() {
     for (path, setup) in Setup::new([3, 3]).on_every_path() {
-        let mut rig = setup.forward();
-        rig.settle();
+        let mut rig = setup.settled();
         rig.b[1].end(End::Removed);
         rig.try_settle();
         assert!(rig.is_done(), "{path}");
-        let error = rig.take_error();
-        assert!(
-            matches!(error.error, DeviceError::Removed),
-            "{path}: {error}"
-        );
-        assert_eq!(error.port, Some(1), "{path}");
+        assert_eq!(rig.removed_port(), Some(1), "{path}");
         rig.finish();
 
         let mut rig = setup.forward();
@@ -510,8 +484,7 @@ impl Handler for Meddle {
 fn packets_that_a_handler_takes_out_or_puts_in_are_counted() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.rig(|_| Meddle::default());
-        rig.a[0].arrive(1..=300);
-        rig.settle();
+        rig.receive(1..=300);
         let sent = rig.b[0].sent().len() as u64;
         let ledger = rig.finish().ledger;
         assert_eq!((ledger.received, ledger.transmitted), (300, sent), "{path}");
@@ -526,15 +499,11 @@ fn a_wake_up_is_counted_for_its_queue() {
     for with_fds in [false, true] {
         for (path, mut setup) in Setup::new([1, 1]).on_every_path() {
             setup.with_fds = with_fds;
-            let mut rig = setup.forward();
-            rig.settle();
-            rig.a[0].arrive([1]);
-            rig.settle();
+            let mut rig = setup.settled();
+            rig.receive([1]);
             rig.b[0].tx().room = 0;
-            rig.a[0].arrive(0..10);
-            rig.settle();
-            rig.b[0].make_room(usize::MAX);
-            rig.settle();
+            rig.receive(0..10);
+            rig.make_room(usize::MAX);
             let ports = rig.closed().ports;
             let name = format!("{path}, descriptors: {with_fds}");
             assert_eq!(
@@ -558,12 +527,10 @@ fn a_wake_up_is_counted_for_its_queue() {
 fn a_worker_waits_for_devices_that_can_continue_its_work() {
     let mut setup = Setup::new([1, 1]);
     setup.with_fds = true;
-    let mut rig = setup.forward();
-    rig.settle();
+    let mut rig = setup.settled();
     assert_eq!(rig.watched(0), 2);
     rig.b[0].tx().room = 0;
-    rig.a[0].arrive(0..10);
-    rig.settle();
+    rig.receive(0..10);
     assert_eq!(
         rig.watched(0),
         2,
@@ -572,8 +539,7 @@ fn a_worker_waits_for_devices_that_can_continue_its_work() {
     rig.session.stop();
     rig.settle();
     assert_eq!(rig.watched(0), 1);
-    rig.b[0].make_room(10);
-    rig.settle();
+    rig.make_room(10);
     assert!(rig.is_done());
 }
 

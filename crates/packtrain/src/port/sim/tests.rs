@@ -130,6 +130,21 @@ fn small() -> SimConfig {
     }
 }
 
+fn rx_ring(rx_ring: usize) -> SimConfig {
+    SimConfig {
+        rx_ring,
+        ..SimConfig::default()
+    }
+}
+
+/// The same, which pauses its sender while its ring has no buffer.
+fn pausing(config: SimConfig) -> SimConfig {
+    SimConfig {
+        flow_control: true,
+        ..config
+    }
+}
+
 /// A frame of `bytes` bytes with its own number.
 fn frame(number: usize, bytes: usize) -> Outside {
     let mut frame = vec![number as u8; bytes];
@@ -146,6 +161,20 @@ fn stations(a: SimConfig, b: SimConfig) -> (Station, Station) {
     let (a, b) = pair(a, b, 7);
     let attach = Attach::default();
     (Station::new(a, &attach), Station::new(b, &attach))
+}
+
+/// Stations whose second one receives into these buffers.
+fn receiving_into(a: Sim, b: Sim, rx_buffers: RxBuffers) -> (Station, Station) {
+    let how = Attach {
+        rx_buffers,
+        ..Attach::default()
+    };
+    (Station::new(a, &Attach::default()), Station::new(b, &how))
+}
+
+fn close(a: Station, b: Station) {
+    a.close();
+    b.close();
 }
 
 fn counters(station: &Station) -> DeviceCounters {
@@ -175,16 +204,12 @@ fn packets_are_invisible_before_the_doorbell() {
     a.tx.device_mut().reclaim(Instant::default(), &mut done);
     assert_eq!(done.drain().collect::<Vec<_>>(), [Token(3)]);
     drop(packet);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
 fn a_ring_of_n_takes_n_minus_1_packets_and_counts_the_others_as_lost() {
-    let config = SimConfig {
-        rx_ring: 32,
-        ..SimConfig::default()
-    };
+    let config = rx_ring(32);
     let (mut a, mut b) = stations(SimConfig::default(), config);
     a.send(&frames(50, 200));
     assert_eq!(b.receive(), frames(31, 200), "one descriptor stays empty");
@@ -205,8 +230,7 @@ fn a_ring_of_n_takes_n_minus_1_packets_and_counts_the_others_as_lost() {
         frames(10, 200),
         "it goes on with fresh buffers"
     );
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -226,18 +250,13 @@ fn every_nth_packet_is_bad_and_costs_itself() {
     );
     assert_eq!(b.rx.counters().bad_packets.get(), 8);
     assert_eq!(b.rx.counters().wire_packets.get(), 40);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
 fn a_bad_packet_in_several_buffers_gives_all_of_them_back() {
     let (a, b) = pair(SimConfig::default(), SimConfig::default(), 7);
-    let how = Attach {
-        rx_buffers: RxBuffers::PIECES,
-        ..Attach::default()
-    };
-    let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));
+    let (mut a, mut b) = receiving_into(a, b, RxBuffers::PIECES);
     // More packets of three buffers each than the ring has buffers.
     for lap in 0..400 {
         let sent = frames(3, 5000);
@@ -249,8 +268,7 @@ fn a_bad_packet_in_several_buffers_gives_all_of_them_back() {
     }
     assert_eq!(b.rx.counters().bad_packets.get(), 400);
     assert_eq!(counters(&b).rx_dropped, 0, "there was a buffer for each");
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -289,8 +307,7 @@ fn tags_are_stripped_and_inserted_as_agreed() {
         let want = if strips { &plain.bytes } else { &tagged };
         assert_eq!(got.first(), want);
         drop(got);
-        a.close();
-        b.close();
+        close(a, b);
     }
 }
 
@@ -327,8 +344,7 @@ fn completions_come_late_out_of_order_and_all() {
         "an idle device reports the rest"
     );
     drop(packets);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -391,8 +407,7 @@ fn without_a_link_packets_are_dropped_and_it_comes_back() {
     a.send(&frames(5, 100));
     assert_eq!(b.receive(), frames(5, 100));
     assert_eq!(a.tx.counters().packets.get(), 5);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -419,17 +434,12 @@ fn a_removed_device_gives_its_packets_back_and_says_so() {
     let polled = a.rx.poll(Instant::default(), &mut burst, 1);
     assert!(matches!(polled, Err(DeviceError::Removed)));
     assert_eq!(b.receive(), frames(10, 100), "what was on the wire arrives");
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
 fn a_paused_transmitter_is_woken_by_buffers() {
-    let config = SimConfig {
-        rx_ring: 8,
-        flow_control: true,
-        ..SimConfig::default()
-    };
+    let config = pausing(rx_ring(8));
     let (mut a, mut b) = stations(SimConfig::default(), config);
     a.send(&frames(30, 100));
     while a.tx.reclaim(Instant::default()) > 0 {}
@@ -444,18 +454,13 @@ fn a_paused_transmitter_is_woken_by_buffers() {
     }
     assert_eq!(got, frames(30, 100));
     assert_eq!(counters(&b).tx_dropped, 0);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 /// The framework has no packet that waits for the device, so it does not arm the queue.
 #[test]
 fn a_paused_transmitter_goes_on_though_it_is_not_armed() {
-    let config = SimConfig {
-        rx_ring: 8,
-        flow_control: true,
-        ..SimConfig::default()
-    };
+    let config = pausing(rx_ring(8));
     let (mut a, mut b) = stations(SimConfig::default(), config);
     a.send(&frames(30, 100));
     let mut got = b.receive();
@@ -464,17 +469,13 @@ fn a_paused_transmitter_goes_on_though_it_is_not_armed() {
         got.extend(b.receive());
     }
     assert_eq!(got, frames(30, 100));
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
 fn queue_i_feeds_queue_i_modulo_the_receivers() {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
-    let config = SimConfig {
-        rx_ring: 32,
-        ..SimConfig::default()
-    };
+    let config = rx_ring(32);
     let (mut a, mut b) = pair(config.clone(), config, 3);
     let how = |queues| Attach {
         queues,
@@ -507,11 +508,7 @@ fn queue_i_feeds_queue_i_modulo_the_receivers() {
 #[test]
 fn two_threads_lose_nothing_with_flow_control() {
     const COUNT: usize = 20_000;
-    let config = SimConfig {
-        rx_ring: 64,
-        flow_control: true,
-        ..SimConfig::default()
-    };
+    let config = pausing(rx_ring(64));
     let (mut a, mut b) = stations(SimConfig::default(), config);
     let patience = Duration::from_secs(60);
     std::thread::scope(|scope| {
@@ -550,20 +547,12 @@ fn two_threads_lose_nothing_with_flow_control() {
     });
     assert_eq!(counters(&a).rx_packets, COUNT as u64);
     assert_eq!(counters(&b).tx_packets, COUNT as u64);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
 fn values_out_of_range_are_refused_by_name() {
-    let (mut a, _b) = pair(
-        SimConfig {
-            rx_ring: 4,
-            ..SimConfig::default()
-        },
-        SimConfig::default(),
-        1,
-    );
+    let (mut a, _b) = pair(rx_ring(4), SimConfig::default(), 1);
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let error = a.attach(&Attach::default(), &arena).unwrap_err();
     assert_eq!(

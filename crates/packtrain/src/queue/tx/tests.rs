@@ -46,16 +46,18 @@ fn limits() -> FitLimits {
 }
 
 fn queue(arena: &Arena, features: Features, device: Scripted) -> TxQueue<Scripted> {
-    let (counters, drops) = (Arc::default(), Arc::default());
-    TxQueue::new(
-        device,
-        arena.clone(),
-        features,
-        limits(),
-        Some(16),
-        counters,
-        drops,
-    )
+    queue_of(arena, features, Some(16), device)
+}
+
+/// A queue of any device, with counters of its own.
+fn queue_of<D: TxDescriptors>(
+    arena: &Arena,
+    features: Features,
+    slots: Option<usize>,
+    device: D,
+) -> TxQueue<D> {
+    let (arena, counters, drops) = (arena.clone(), Arc::default(), Arc::default());
+    TxQueue::new(device, arena, features, limits(), slots, counters, drops)
 }
 
 /// Packets of these specs, and their wire packets.
@@ -68,6 +70,28 @@ fn burst(arena: &Arena, specs: &[Spec]) -> (Burst, Vec<Vec<u8>>) {
         burst.push(packet).unwrap();
     }
     (burst, wire)
+}
+
+/// A queue that has sent packets of these specs to a device with this script, and their wire
+/// packets.
+#[track_caller]
+fn send_all(
+    arena: &Arena,
+    features: Features,
+    script: impl IntoIterator<Item = Result<Accepted, Refused>>,
+    specs: &[Spec],
+) -> (TxQueue<Scripted>, Vec<Vec<u8>>) {
+    let mut queue = queue(arena, features, Scripted::new(script));
+    let (mut burst, wire) = burst(arena, specs);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    (queue, wire)
+}
+
+/// Checks that `packets` wire packets were dropped, each for this reason.
+#[track_caller]
+fn assert_dropped(drops: &DropCounters, reason: DropReason, packets: u64) {
+    let drops = drops.snapshot();
+    assert_eq!((drops.get(reason), drops.total()), (packets, packets));
 }
 
 /// Sends a packet, which the device accepts.
@@ -112,17 +136,7 @@ impl TxDescriptors for Panics {
 #[test]
 fn packets_that_a_driver_accepted_before_it_panicked_are_counted() {
     let arena = arena();
-    let (counters, drops) = (Arc::default(), Arc::default());
-    let (features, slots) = (Features::ALL, Some(16));
-    let mut queue = TxQueue::new(
-        Panics(0),
-        arena.clone(),
-        features,
-        limits(),
-        slots,
-        counters,
-        drops,
-    );
+    let mut queue = queue_of(&arena, Features::ALL, Some(16), Panics(0));
     let (mut burst, _) = burst(&arena, &[PLAIN; 5]);
     let sent = catch_unwind(AssertUnwindSafe(|| queue.transmit(&mut burst)));
     assert!(sent.is_err());
@@ -136,9 +150,7 @@ fn packets_that_a_driver_accepted_before_it_panicked_are_counted() {
 #[test]
 fn packets_are_sent_in_order_with_one_flush() {
     let arena = arena();
-    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
-    let (mut burst, wire) = burst(&arena, &[PLAIN; BURST_PACKETS_MAX]);
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let (mut queue, wire) = send_all(&arena, Features::ALL, [], &[PLAIN; BURST_PACKETS_MAX]);
     assert_eq!(queue.device().wire, wire);
     assert_eq!(queue.device().flushes, 1);
     let counters = queue.counters().snapshot();
@@ -191,11 +203,7 @@ fn without_defrag_only_collapsed_packets_are_sent() {
     let counters = queue.counters().snapshot();
     assert_eq!((counters.collapse, counters.collapse_failed), (1, 1));
     assert_eq!((counters.defrag, counters.defrag_failed), (0, 0));
-    let drops = queue.drops.snapshot();
-    assert_eq!(
-        (drops.get(DropReason::TooManySegments), drops.total()),
-        (2, 2)
-    );
+    assert_dropped(&queue.drops, DropReason::TooManySegments, 2);
     assert_all_free(&arena);
 }
 
@@ -203,10 +211,8 @@ fn without_defrag_only_collapsed_packets_are_sent() {
 fn too_many_segments_once_is_copied_and_sent() {
     let arena = arena();
     let script = [COMPLETE, Err(Refused::TooManySegments)];
-    let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
     let pieces = PLAIN.payload(600).piece(100);
-    let (mut burst, wire) = burst(&arena, &[PLAIN, pieces, PLAIN]);
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let (queue, wire) = send_all(&arena, Features::ALL, script, &[PLAIN, pieces, PLAIN]);
     assert_eq!(queue.device().wire, wire);
     assert_eq!(queue.device().accepted[1].0, 1, "one segment after copying");
     let counters = queue.counters().snapshot();
@@ -221,22 +227,13 @@ fn too_many_segments_once_is_copied_and_sent() {
 fn too_many_segments_twice_drops_the_packet_and_no_other() {
     let arena = arena();
     let twice = Err(Refused::TooManySegments);
-    let mut queue = queue(
-        &arena,
-        Features::ALL,
-        Scripted::new([COMPLETE, twice, twice, twice]),
-    );
-    let (mut burst, wire) = burst(&arena, &[PLAIN; 4]);
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let script = [COMPLETE, twice, twice, twice];
+    let (queue, wire) = send_all(&arena, Features::ALL, script, &[PLAIN; 4]);
     let wanted = [&wire[0], &wire[2], &wire[3]];
     assert_eq!(queue.device().wire.iter().collect::<Vec<_>>(), wanted);
     let counters = queue.counters().snapshot();
     assert_eq!((counters.defrag, counters.defrag_failed), (2, 1));
-    let drops = queue.drops.snapshot();
-    assert_eq!(
-        (drops.get(DropReason::TooManySegments), drops.total()),
-        (1, 1)
-    );
+    assert_dropped(&queue.drops, DropReason::TooManySegments, 1);
     assert_all_free(&arena);
 }
 
@@ -336,9 +333,7 @@ fn a_bad_packet_loses_only_itself() {
         // TSO6 for a packet that does not use it: no reason to remove the feature.
         refuse(Features::TSO6),
     ];
-    let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
-    let (mut burst, wire) = burst(&arena, &[PLAIN; 5]);
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let (queue, wire) = send_all(&arena, Features::ALL, script, &[PLAIN; 5]);
     assert_eq!(queue.device().wire, [wire[1].clone(), wire[4].clone()]);
     let drops = queue.drops.snapshot();
     assert_eq!(drops.get(DropReason::LinkDown), 1);
@@ -370,13 +365,8 @@ fn a_removed_device_is_an_error_and_waiting_packets_can_be_abandoned() {
 fn a_refused_gso_packet_is_segmented_between_its_neighbours() {
     let arena = arena();
     let gso = Spec::gso(GsoKind::TcpV4, 2921, 1460);
-    let mut queue = queue(
-        &arena,
-        Features::ALL,
-        Scripted::new([COMPLETE, refuse(Features::TSO4)]),
-    );
-    let (mut burst, wire) = burst(&arena, &[PLAIN, gso, PLAIN, gso]);
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let script = [COMPLETE, refuse(Features::TSO4)];
+    let (queue, wire) = send_all(&arena, Features::ALL, script, &[PLAIN, gso, PLAIN, gso]);
     assert_eq!(queue.device().wire, wire);
     assert_eq!(queue.features(), Features::ALL.without(Features::TSO4));
     assert_eq!(queue.refused(), Features::TSO4);
@@ -405,11 +395,8 @@ fn a_refused_gso_packet_is_segmented_between_its_neighbours() {
 fn a_feature_refused_on_a_packet_that_software_cannot_send_either_is_kept() {
     let arena = arena();
     let gso = Spec::gso(GsoKind::TcpV4, 2921, 1460);
-    let mut queue = queue(
-        &arena,
-        Features::ALL,
-        Scripted::new([refuse(Features::TSO4)]),
-    );
+    let device = Scripted::new([refuse(Features::TSO4)]);
+    let mut queue = queue(&arena, Features::ALL, device);
     let (mut packets, wire) = burst(&arena, &[gso, PLAIN]);
     let mut all = Burst::new();
     let mut cut_off = packets.pop().unwrap();
@@ -466,13 +453,11 @@ fn accurate_ecn_is_segmented_in_software_for_every_device() {
     let arena = arena();
     let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
     let spec = Spec::gso(GsoKind::TcpV4, 3000, 1000).ecn();
-    let (mut burst, _) = burst(&arena, &[spec]);
-    let mut packet = burst.pop().unwrap();
+    let mut packet = spec.build(&arena, 1);
     let gso = packet.meta().gso.unwrap();
     packet.meta_mut().gso = Some(gso.with_ecn(Ecn::Accurate));
     packet.headers_mut(FLAGS + 1).unwrap()[FLAGS] |= CWR;
-    burst.push(packet).unwrap();
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    send(&mut queue, packet);
     let device = queue.device();
     let cwr: Vec<_> = device.wire.iter().map(|wire| wire[FLAGS] & CWR).collect();
     assert_eq!(cwr, [CWR; 3]);
@@ -491,13 +476,11 @@ fn a_fixed_identification_needs_no_software() {
     for (tx, in_software) in [(Features::ALL, 0), (Features::CSUM, 1)] {
         let arena = arena();
         let mut queue = queue(&arena, tx, Scripted::new([]));
-        let (mut burst, _) = burst(&arena, &[Spec::gso(GsoKind::TcpV4, 3000, 1000)]);
-        let mut packet = burst.pop().unwrap();
+        let mut packet = Spec::gso(GsoKind::TcpV4, 3000, 1000).build(&arena, 1);
         let gso = packet.meta().gso.unwrap();
         packet.meta_mut().gso = Some(gso.with_fixed_id());
         packet.headers_mut(IP + 20).unwrap()[IP + 6] |= 0x40;
-        burst.push(packet).unwrap();
-        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        send(&mut queue, packet);
         if in_software > 0 {
             let wire = &queue.device().wire;
             let ids: Vec<_> = wire.iter().map(|wire| &wire[IP + 4..IP + 6]).collect();
@@ -517,10 +500,8 @@ fn a_fixed_identification_needs_no_software() {
 #[test]
 fn more_datagrams_than_every_kernel_accepts_are_segmented_in_software() {
     let arena = arena();
-    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
     let of = |datagrams: usize| Spec::gso(GsoKind::UdpV4, 100 * datagrams, 100);
-    let (mut burst, wire) = burst(&arena, &[of(64), of(65)]);
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let (queue, wire) = send_all(&arena, Features::ALL, [], &[of(64), of(65)]);
     assert_eq!(queue.device().wire, wire);
     let accepted = &queue.device().accepted;
     assert_eq!(accepted.len(), 1 + 65);
@@ -563,9 +544,7 @@ fn features_refused_for_a_segment_that_software_made() {
             let script = std::iter::once(refuse(Features::TSO4))
                 .chain((0..index).map(|_| COMPLETE))
                 .chain([refuse(feature)]);
-            let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
-            let (mut burst, wire) = burst(&arena, &[gso, gso, PLAIN]);
-            assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+            let (queue, wire) = send_all(&arena, Features::ALL, script, &[gso, gso, PLAIN]);
             assert_eq!(queue.device().wire, wire, "{feature:?} at segment {index}");
             assert_eq!(queue.counters().snapshot().refused_features, 2);
             assert_eq!(queue.drops.snapshot().total(), 0);
@@ -575,9 +554,7 @@ fn features_refused_for_a_segment_that_software_made() {
         for index in 0..5 {
             let script = (0..index).map(|_| COMPLETE).chain([refuse(feature)]);
             let features = Features::ALL.without(Features::TSO4);
-            let mut queue = queue(&arena, features, Scripted::new(script));
-            let (mut burst, wire) = burst(&arena, &[gso, gso, PLAIN]);
-            assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+            let (queue, wire) = send_all(&arena, features, script, &[gso, gso, PLAIN]);
             assert_eq!(queue.device().wire, wire, "{feature:?} at segment {index}");
         }
     }
@@ -634,11 +611,8 @@ fn segmentation_counts_packets_that_it_adds_or_removes() {
     let arena = arena();
     for (surplus, expanded, absorbed) in [(0, 0, 0), (-2, 2, 0), (7, 0, 7), (-9, 4, 0)] {
         let gso = Spec::gso(GsoKind::TcpV6, 5000, 1000).surplus(surplus);
-        let mut queue = queue(
-            &arena,
-            Features::NONE,
-            Scripted::new([COMPLETE, NO_DESCRIPTOR]),
-        );
+        let device = Scripted::new([COMPLETE, NO_DESCRIPTOR]);
+        let mut queue = queue(&arena, Features::NONE, device);
         let (mut burst, wire) = burst(&arena, &[gso]);
         let accounted = burst.wire_packets();
         let balance = |queue: &TxQueue<Scripted>| {
@@ -842,11 +816,8 @@ fn a_checksum_start_beyond_the_limit_drops_its_packet_and_keeps_the_offload() {
     ] {
         let mut packet = arena.packet_from(&vec![0; 65_520]).unwrap();
         packet.meta_mut().checksum = ChecksumState::Partial { start, offset: 6 };
-        let mut queue = queue(
-            &arena,
-            Features::ALL,
-            Scripted::new([Err(Refused::Feature(Features::CSUM))]),
-        );
+        let device = Scripted::new([refuse(Features::CSUM)]);
+        let mut queue = queue(&arena, Features::ALL, device);
         send(&mut queue, packet);
         assert_eq!(queue.features() == Features::ALL, kept, "{start}");
     }

@@ -7,10 +7,7 @@ use super::*;
 #[test]
 fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
     const RING: u32 = 256;
-    let config = SimConfig {
-        rx_ring: RING as usize,
-        ..SimConfig::default()
-    };
+    let config = rx_ring(RING as usize);
     let (mut a, mut b) = stations(SimConfig::default(), config);
     let before = b.arena.config().small_frames;
     let posted = |b: &Station, held: usize| {
@@ -42,8 +39,7 @@ fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
     }
     assert_eq!(counters(&b).tx_dropped, 300 - 255);
     assert_eq!(b.rx.counters().snapshot().alloc_fail, 0);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -54,11 +50,7 @@ fn a_long_packet_takes_one_large_buffer_or_several_small_ones() {
         (RxBuffers::Pieces { bytes: 256 }, 257),
     ] {
         let (a, b) = pair(SimConfig::default(), SimConfig::default(), 7);
-        let how = Attach {
-            rx_buffers,
-            ..Attach::default()
-        };
-        let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));
+        let (mut a, mut b) = receiving_into(a, b, rx_buffers);
         let long = frame(9, 65_549);
         let packet = a.arena.packet_from(&long.bytes).unwrap();
         let mut burst = Burst::new();
@@ -69,8 +61,7 @@ fn a_long_packet_takes_one_large_buffer_or_several_small_ones() {
         assert_eq!(Outside::of(&got), long);
         assert_eq!(got.segment_count(), segments);
         drop(got);
-        a.close();
-        b.close();
+        close(a, b);
     }
 }
 
@@ -196,10 +187,7 @@ fn without_lines_for_sharing_a_packet_is_copied() {
         rx_ring: 16,
         ..SimConfig::default()
     };
-    let sends = SimConfig {
-        rx_ring: 16,
-        ..SimConfig::default()
-    };
+    let sends = rx_ring(16);
     let (a, b) = pair(sends, receives, 7);
     let mut a = Station::new_in(a, &Attach::default(), arena.clone());
     let mut b = Station::new_in(b, &Attach::default(), arena.clone());

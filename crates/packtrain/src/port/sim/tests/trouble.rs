@@ -107,8 +107,7 @@ impl Load {
         assert_eq!(self.got.len() as u64 + lost, self.offered as u64);
         let Self { a, b, burst, .. } = self;
         drop(burst);
-        a.close();
-        b.close();
+        close(a, b);
     }
 }
 
@@ -166,8 +165,7 @@ fn a_flapping_link_interrupts_armed_queues() {
     assert!(b.rx_signal.take(Duration::ZERO));
     assert_eq!(poll(&mut a, 3_500_000), Link::Down, "up and down again");
     assert_eq!(poll(&mut b, 4_000_001), Link::Up);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -219,10 +217,7 @@ fn a_device_that_hangs_under_load_is_reset_and_loses_nothing() {
             tx_ring: 64,
             ..small()
         },
-        SimConfig {
-            flow_control: true,
-            ..small()
-        },
+        pausing(small()),
     );
     for round in 0..3_u64 {
         load.step(30);
@@ -250,11 +245,7 @@ fn a_device_that_hangs_under_load_is_reset_and_loses_nothing() {
 /// does not follow.
 #[test]
 fn a_packet_that_left_in_part_is_not_sent_twice() {
-    let receiver = SimConfig {
-        rx_ring: 8,
-        flow_control: true,
-        ..SimConfig::default()
-    };
+    let receiver = pausing(rx_ring(8));
     let (mut a, mut b) = stations(SimConfig::default(), receiver);
     let bytes = tcp4(&Segment {
         payload: 20_000,
@@ -280,16 +271,12 @@ fn a_packet_that_left_in_part_is_not_sent_twice() {
     a.send(&frames(1, 100));
     assert_eq!(b.receive(), frames(1, 100));
     a.tx.reclaim(Instant::default());
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
 fn a_receiver_that_pauses_for_long_is_nobodys_fault() {
-    let receiver = SimConfig {
-        flow_control: true,
-        ..small()
-    };
+    let receiver = pausing(small());
     let mut load = Load::new(small(), receiver);
     for _ in 0..100 {
         load.now = load.now.after(Duration::from_millis(100));
@@ -311,10 +298,7 @@ fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
                 reorder: true,
                 ..small()
             },
-            SimConfig {
-                flow_control: true,
-                ..small()
-            },
+            pausing(small()),
         );
         let (mut up, mut changes) = (true, 0);
         for _ in 0..300 {
@@ -355,11 +339,7 @@ fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
 /// A wake-up between the last poll and the sleep is not lost.
 #[test]
 fn no_wake_up_is_lost_between_arming_and_sleeping() {
-    let receiver = SimConfig {
-        rx_ring: 8,
-        flow_control: true,
-        ..SimConfig::default()
-    };
+    let receiver = pausing(rx_ring(8));
     let (mut a, mut b) = stations(
         SimConfig {
             tx_ring: 16,
@@ -402,8 +382,7 @@ fn no_wake_up_is_lost_between_arming_and_sleeping() {
     }
     let b = reader.join().unwrap();
     assert_eq!(a.tx.counters().snapshot().missed_wakeups, 0);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 /// A device with a rate knows when it completes the packets that its queue is armed for.
@@ -434,8 +413,7 @@ fn a_device_with_a_rate_completes_in_time_and_says_when() {
         assert_eq!(a.tx.arm(), Armed::Idle);
         assert_eq!(a.tx.device().next_at(), None, "the next one is lost");
         assert_eq!((a.tx.reclaim(at(1000)), lost()), (5, 1));
-        a.close();
-        b.close();
+        close(a, b);
     }
 }
 
@@ -482,8 +460,7 @@ fn an_interrupt_is_raised_once_for_each_time_that_the_queue_is_armed() {
     assert!(raised(&b));
     assert_eq!(b.rx.arm(), Armed::WorkPending, "to find the device removed");
     a.tx.reclaim(Instant::default());
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 /// The driver compares what the device wrote with its buffer. Each costs one packet.
@@ -499,11 +476,7 @@ fn a_descriptor_with_a_wrong_length_costs_its_packet() {
     // In one buffer, and in several.
     for bytes in [100, 5000] {
         let (a, b) = pair(small(), small(), 7);
-        let how = Attach {
-            rx_buffers: RxBuffers::PIECES,
-            ..Attach::default()
-        };
-        let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));
+        let (mut a, mut b) = receiving_into(a, b, RxBuffers::PIECES);
         let (sent, control) = (frames(5, bytes), b.driver.control());
         a.send(&sent[..1]);
         control.truncate_next(1);
@@ -521,8 +494,7 @@ fn a_descriptor_with_a_wrong_length_costs_its_packet() {
         assert_eq!(control.counters().bad_descriptors, 2);
         drop(burst);
         a.tx.reclaim(Instant::default());
-        a.close();
-        b.close();
+        close(a, b);
     }
 }
 
@@ -578,8 +550,7 @@ fn a_repeat_for_which_there_is_no_room_comes_later() {
     }
     drop(packet);
     assert_eq!(b.receive().len(), 2);
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 #[test]
@@ -603,8 +574,7 @@ fn a_late_interrupt_is_waited_for_and_a_spurious_one_does_no_harm() {
     let counters = a.tx.counters().snapshot();
     assert_eq!((counters.reclaimed, counters.missed_wakeups), (10, 0));
     assert_eq!(b.receive(), frames(10, 100));
-    a.close();
-    b.close();
+    close(a, b);
 }
 
 /// The device has room again between the refusal and `arm`: it finds no armed queue to wake.

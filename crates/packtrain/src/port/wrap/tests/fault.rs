@@ -332,18 +332,21 @@ fn a_line_with_an_arena_smaller_than_it_goes_on_and_sleeps_too() {
 /// Otherwise the line of one queue would hold all frames of the others.
 #[test]
 fn of_large_packets_and_of_many_segments_a_line_holds_fewer() {
-    let options = FaultOptions {
-        delay: 1.0,
-        held_packets_max: 1024,
-        ..FaultOptions::default()
+    let delaying = || {
+        let mut rig = faults(FaultOptions {
+            delay: 1.0,
+            held_packets_max: 1024,
+            ..FaultOptions::default()
+        });
+        let config = ArenaConfig {
+            small_frames: 4096,
+            large_frames: 512,
+            lines: 8192,
+        };
+        rig.arena = Arena::new(config).unwrap();
+        rig
     };
-    let mut rig = faults(options);
-    rig.arena = Arena::new(ArenaConfig {
-        small_frames: 4096,
-        large_frames: 512,
-        lines: 8192,
-    })
-    .unwrap();
+    let mut rig = delaying();
     let in_pieces = |pieces: usize| {
         let mut packet = rig.arena.packet_from(&udp(64, 0)).unwrap();
         for _ in 1..pieces {
@@ -363,13 +366,7 @@ fn of_large_packets_and_of_many_segments_a_line_holds_fewer() {
     assert!((103..=most).contains(&rig.rx.held()), "{}", rig.rx.held());
     assert_eq!(rig.rx.arm(), Armed::Idle);
 
-    let mut rig = faults(options);
-    rig.arena = Arena::new(ArenaConfig {
-        small_frames: 4096,
-        large_frames: 512,
-        lines: 8192,
-    })
-    .unwrap();
+    let mut rig = delaying();
     for _ in 0..300 {
         let mut packet = rig.arena.packet(FrameClass::Large).unwrap();
         packet.grow(2000).unwrap();

@@ -3,6 +3,7 @@
 use super::device::{Spec, to_wire};
 use super::*;
 use crate::driver::{Armed, Reset};
+use crate::stats::TxSnapshot;
 
 /// The device.
 #[derive(Debug, Default)]
@@ -197,16 +198,7 @@ impl Bench {
             lines: 8192,
         })
         .unwrap();
-        let slots = device.ring_max;
-        let queue = TxQueue::new(
-            device,
-            arena.clone(),
-            features,
-            limits(),
-            Some(slots),
-            Arc::default(),
-            Arc::default(),
-        );
+        let queue = queue_of(&arena, features, Some(device.ring_max), device);
         Self {
             arena,
             queue,
@@ -233,13 +225,37 @@ impl Bench {
         (0..packets).for_each(|_| self.add(spec));
     }
 
+    pub fn transmit(&mut self) -> Sent {
+        self.queue.transmit(&mut self.burst).unwrap()
+    }
+
+    pub fn transmit_more(&mut self) -> Sent {
+        self.queue.transmit_more(&mut self.burst).unwrap()
+    }
+
+    /// Adds `packets`, and transmits.
+    pub fn send(&mut self, spec: &Spec, packets: usize) -> Sent {
+        self.add_many(spec, packets);
+        self.transmit()
+    }
+
+    /// Adds `packets`, and transmits before more come.
+    pub fn send_more(&mut self, spec: &Spec, packets: usize) -> Sent {
+        self.add_many(spec, packets);
+        self.transmit_more()
+    }
+
+    pub fn counters(&self) -> TxSnapshot {
+        self.queue.counters().snapshot()
+    }
+
     pub fn line(&mut self) -> &mut Line {
         self.queue.device_mut()
     }
 
     /// The conservation law, at any moment.
     pub fn check(&self) {
-        let counters = self.queue.counters().snapshot();
+        let counters = self.counters();
         let held = self.queue.held() + self.burst.wire_packets();
         assert_eq!(
             self.accounted + counters.expanded,
@@ -254,7 +270,7 @@ impl Bench {
     /// Returns the number of wire packets lost.
     pub fn end(mut self) -> u64 {
         let mut calls = 0;
-        while self.queue.transmit(&mut self.burst).unwrap() != Sent::All {
+        while self.transmit() != Sent::All {
             self.line().work(usize::MAX);
             calls += 1;
             assert!(calls < 1000, "no progress: {:?}", self.queue);
@@ -264,8 +280,7 @@ impl Bench {
         self.queue.reclaim(Instant::default());
         self.check();
         assert_eq!((self.queue.held(), self.queue.in_flight()), (0, 0));
-        let counters = self.queue.counters().snapshot();
-        assert_eq!(counters.bad_completions, 0);
+        assert_eq!(self.counters().bad_completions, 0);
         let dropped = self.queue.drops.snapshot().total();
         let wire = &self.queue.device().wire;
         let mut rest = self.expected.iter();

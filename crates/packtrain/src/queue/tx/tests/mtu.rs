@@ -45,8 +45,7 @@ fn only_what_is_longer_on_the_wire_is_dropped() {
             .collect();
         assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
         assert_eq!(queue.device().wire, wire);
-        let drops = queue.drops.snapshot();
-        assert_eq!((drops.get(DropReason::Mtu), drops.total()), (lost, lost));
+        assert_dropped(&queue.drops, DropReason::Mtu, lost);
     }
     assert_all_free(&memory);
 }
@@ -102,8 +101,7 @@ fn a_new_mtu_counts_for_what_waits() {
     queue.service(soon).unwrap();
     assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
     assert_eq!(queue.device().wire, wire[1..]);
-    let drops = queue.drops.snapshot();
-    assert_eq!((drops.get(DropReason::Mtu), drops.total()), (1, 1));
+    assert_dropped(&queue.drops, DropReason::Mtu, 1);
     // A longer one, too, but not beyond what the user allows.
     queue.limits.mtu = Mtu::new(LinkType::Ethernet, Some(2000), Some(1500));
     queue.device_mut().mtu = Some(9000);

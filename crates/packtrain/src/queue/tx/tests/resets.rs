@@ -10,9 +10,7 @@ use std::time::Duration;
 #[test]
 fn unsent_packets_are_sent_again_before_those_that_wait() {
     let mut bench = Bench::new(Features::ALL, Line::new(8));
-    bench.add_many(&PLAIN, 20);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 20);
     bench.line().work(3);
     assert!(bench.queue.reset(Instant::default()).unwrap());
     assert_eq!(bench.completed_and_taken_back(), (3, 5));
@@ -24,16 +22,13 @@ fn unsent_packets_are_sent_again_before_those_that_wait() {
 #[test]
 fn packets_in_neither_list_are_counted_as_lost_by_the_reset() {
     let mut bench = Bench::new(Features::ALL, Line::new(8));
-    bench.add_many(&PLAIN, 20);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 20);
     bench.line().work(3);
     bench.line().unknown = 2;
     assert!(bench.queue.reset(Instant::default()).unwrap());
     assert_eq!(bench.completed_and_taken_back(), (3, 5));
     bench.check();
-    let drops = bench.queue.drops.snapshot();
-    assert_eq!((drops.total(), drops.get(DropReason::DeviceReset)), (2, 2));
+    assert_dropped(&bench.queue.drops, DropReason::DeviceReset, 2);
     assert_eq!(bench.end(), 2);
 }
 
@@ -41,9 +36,7 @@ fn packets_in_neither_list_are_counted_as_lost_by_the_reset() {
 fn a_device_without_reset_keeps_its_packets() {
     let mut bench = Bench::new(Features::ALL, Line::new(8));
     bench.line().can_reset = false;
-    bench.add_many(&PLAIN, 20);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 20);
     assert!(!bench.queue.reset(Instant::default()).unwrap());
     assert_eq!((bench.queue.in_flight(), bench.queue.held()), (8, 12));
     assert_eq!(bench.end(), 0);
@@ -54,9 +47,7 @@ fn a_device_without_reset_keeps_its_packets() {
 fn a_device_that_is_another_one_gets_first_what_was_taken_back() {
     for (can_reset, unknown, lost) in [(true, 0, 0), (true, 2, 2), (false, 0, 5)] {
         let mut bench = Bench::new(Features::ALL, Line::new(8));
-        bench.add_many(&PLAIN, 20);
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
+        bench.send(&PLAIN, 20);
         bench.line().work(3);
         bench.queue.reclaim(Instant::default());
         bench.line().can_reset = can_reset;
@@ -86,11 +77,9 @@ fn what_was_refused_is_offered_again_after_a_change() {
         bench.line().without = Features::CSUM;
         let all = bench.queue.features();
         bench.add(&PLAIN.partial());
-        bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
-        queue.follow().unwrap();
-        let left = queue.features();
+        bench.send(&Spec::gso(GsoKind::TcpV4, 3000, 1000), 1);
+        bench.queue.follow().unwrap();
+        let left = bench.queue.features();
         assert!(!left.contains(Features::CSUM4) && !left.contains(Features::TSO4));
         bench.line().without = Features::NONE;
         bench.line().change = change;
@@ -157,8 +146,7 @@ fn a_queue_is_planned_anew_for_what_its_device_gains_and_loses() {
         bench.add(&PLAIN.partial());
         for step in 0..3 {
             bench.queue.follow().unwrap();
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.transmit(burst).unwrap();
+            bench.transmit();
             let recorded = lines(&log, &mut seen);
             let expected = if step == 0 { expected.clone() } else { vec![] };
             assert_eq!(recorded, expected, "{has:?}");
@@ -180,9 +168,8 @@ fn packets_that_were_prepared_for_what_a_device_lost_are_prepared_again() {
             bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
             bench.add(&PLAIN.partial());
         }
-        let Bench { queue, burst, .. } = &mut bench;
         let stalled = Sent::Stalled(Stall::NoDescriptor);
-        assert_eq!(queue.transmit(burst).unwrap(), stalled);
+        assert_eq!(bench.transmit(), stalled);
         assert_eq!(bench.queue.staged.fitted.len(), 20, "ready for the device");
         // The device takes nothing from now on that it does not do.
         bench.line().without = Features::ALL.without(kept);
@@ -226,13 +213,12 @@ fn a_device_that_hangs_again_is_reset_again() {
     for hang in 1..4 {
         bench.line().silent = true;
         for _ in 0..12 {
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.service(now).unwrap();
-            queue.transmit(burst).unwrap();
-            queue.arm();
+            bench.queue.service(now).unwrap();
+            bench.transmit();
+            bench.queue.arm();
             now = now.after(Duration::from_millis(100));
         }
-        assert_eq!(bench.queue.counters().snapshot().resets, hang);
+        assert_eq!(bench.counters().resets, hang);
     }
     bench.check();
     assert_eq!(bench.end(), 0);
@@ -243,20 +229,16 @@ fn a_device_that_hangs_again_is_reset_again() {
 fn a_returned_packet_is_segmented_before_one_that_is_partly_segmented() {
     let mut bench = Bench::new(Features::ALL, Line::new(4));
     bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
-    bench.add(&Spec::gso(GsoKind::TcpV4, 6000, 1000));
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&Spec::gso(GsoKind::TcpV4, 6000, 1000), 1);
     assert_eq!(bench.queue.in_flight(), 2);
     // From now on it refuses TSO: the third one is segmented, and does not fit the ring.
     bench.line().without = Features::TSO;
     bench.add(&Spec::gso(GsoKind::TcpV4, 9000, 1000));
-    let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::NoDescriptor);
-    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(bench.transmit(), stalled);
     for _ in 0..3 {
         assert!(bench.queue.reset(Instant::default()).unwrap());
-        let Bench { queue, burst, .. } = &mut bench;
-        assert_eq!(queue.transmit(burst).unwrap(), stalled);
+        assert_eq!(bench.transmit(), stalled);
         bench.check();
     }
     assert_eq!(bench.end(), 0);
@@ -315,24 +297,23 @@ proptest! {
                 // Neither wrong counts nor shared bytes: other tests cover those.
                 bench.add(&Spec { surplus: 0, shared: false, ..*spec });
             }
-            let Bench { queue, burst, .. } = &mut bench;
             match act {
-                Act::Transmit => { queue.transmit(burst).unwrap(); }
-                Act::TransmitMore => { queue.transmit_more(burst).unwrap(); }
+                Act::Transmit => { bench.transmit(); }
+                Act::TransmitMore => { bench.transmit_more(); }
                 Act::Work(packets) => bench.line().work(packets),
                 Act::Step(micros) => {
                     now = now.after(Duration::from_micros(micros));
-                    queue.service(now).unwrap();
-                    queue.arm();
+                    bench.queue.service(now).unwrap();
+                    bench.queue.arm();
                 }
                 Act::Reset(unknown) => {
-                    queue.device_mut().unknown = unknown;
-                    assert!(queue.reset(now).unwrap());
+                    bench.queue.device_mut().unknown = unknown;
+                    assert!(bench.queue.reset(now).unwrap());
                 }
                 Act::Link(up) => bench.line().link_down = !up,
                 Act::Refuse(features) => bench.line().without |= features,
-                Act::Stop(true) => queue.stop(),
-                Act::Stop(false) => queue.resume(),
+                Act::Stop(true) => bench.queue.stop(),
+                Act::Stop(false) => bench.queue.resume(),
                 Act::Silent => bench.line().silent = true,
                 Act::Lose => bench.line().lose += 1,
             }
@@ -345,14 +326,13 @@ proptest! {
         for _ in 0..40 {
             now = now.after(Duration::from_millis(100));
             bench.queue.service(now).unwrap();
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.transmit(burst).unwrap();
-            queue.arm();
+            bench.transmit();
+            bench.queue.arm();
             bench.line().work(usize::MAX);
             bench.line().lose = 0;
             bench.check();
         }
-        let restarted = bench.queue.counters().snapshot();
+        let restarted = bench.counters();
         prop_assert!(bench.line().lost.is_empty(), "{:?}", restarted);
         bench.end();
     }

@@ -25,9 +25,7 @@ fn the_doorbell_is_rung_before_too_many_descriptors_are_pending() {
     // Two segments each: the doorbell depends on the number of packets, not on the bursts.
     let each = TX_DOORBELL_DESCRIPTORS_MAX as u64 / 2;
     for packets in [10, 10, 10, 10, 40, 1, 1, 1, 45] {
-        bench.add_many(&PLAIN, packets);
-        let Bench { queue, burst, .. } = &mut bench;
-        assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
+        assert_eq!(bench.send_more(&PLAIN, packets), Sent::All);
     }
     assert_eq!(bench.line().flushes, 128 / each - 1, "not of the last");
     bench.queue.ring().unwrap();
@@ -35,7 +33,7 @@ fn the_doorbell_is_rung_before_too_many_descriptors_are_pending() {
     let most = bench.line().pending_most;
     assert!(most < TX_DOORBELL_DESCRIPTORS_MAX + SEGMENTS_MAX);
     assert_eq!(most, TX_DOORBELL_DESCRIPTORS_MAX);
-    assert_eq!(bench.queue.counters().snapshot().doorbells, 128 / each);
+    assert_eq!(bench.counters().doorbells, 128 / each);
     assert_eq!(bench.end(), 0);
 }
 
@@ -49,9 +47,7 @@ fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
     for in_flight in [0, 100, 150, 600] {
         let mut bench = bench(1024);
         for _ in 0..in_flight / 50 {
-            bench.add_many(&spec, 50);
-            let Bench { queue, burst, .. } = &mut bench;
-            assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+            assert_eq!(bench.send(&spec, 50), Sent::All);
         }
         assert_eq!(bench.queue.in_flight(), in_flight);
         let mut before = bench.line().flushes;
@@ -60,17 +56,13 @@ fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
             flushes - std::mem::replace(&mut before, flushes)
         };
         for packets in [1, 1, 1, 1, 1, 7] {
-            bench.add_many(&spec, packets);
-            let Bench { queue, burst, .. } = &mut bench;
-            assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+            assert_eq!(bench.send(&spec, packets), Sent::All);
             assert_eq!(rung(&bench), 1, "{packets} behind {in_flight}");
         }
         // A few, as many as may be pending, and one more than twice as many.
         for (packets, before) in [(5, 0), (full, 0), (2 * full + 1, 2)] {
             for _ in 0..packets {
-                bench.add(&spec);
-                let Bench { queue, burst, .. } = &mut bench;
-                assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
+                assert_eq!(bench.send_more(&spec, 1), Sent::All);
             }
             assert_eq!(rung(&bench), before, "{packets} behind {in_flight}");
             for expected in [1, 0] {
@@ -81,7 +73,7 @@ fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
         assert_eq!(bench.line().pending_most, full);
         let sent = 12 + 5 + 3 * full + 1;
         assert_eq!(bench.queue.in_flight(), in_flight + sent);
-        let counted = bench.queue.counters().snapshot().doorbells;
+        let counted = bench.counters().doorbells;
         assert_eq!(counted, bench.line().flushes);
         assert_eq!(bench.end(), 0);
     }
@@ -91,16 +83,12 @@ fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
 fn no_descriptor_is_pending_longer_than_stated() {
     let mut bench = bench(512);
     bench.queue.service(us(1000)).unwrap();
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit_more(burst).unwrap();
+    bench.send_more(&PLAIN, 1);
     let due = us(1000).after(TX_DOORBELL_HOLD_MAX);
     assert_eq!(bench.queue.retry_at(us(1000)), Some(due));
     // Later packets do not delay it.
     bench.queue.service(us(1040)).unwrap();
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit_more(burst).unwrap();
+    bench.send_more(&PLAIN, 1);
     assert_eq!(bench.line().flushes, 0);
     bench
         .queue
@@ -148,17 +136,12 @@ fn the_doorbell_is_rung_though_the_last_packet_is_dropped() {
 #[test]
 fn the_doorbell_is_rung_before_a_stall_and_before_a_sleep() {
     let mut bench = bench(16);
-    bench.add_many(&PLAIN, 20);
-    let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::NoDescriptor);
-    assert_eq!(queue.transmit_more(burst).unwrap(), stalled);
+    assert_eq!(bench.send_more(&PLAIN, 20), stalled);
     assert_eq!(bench.line().announced, 16);
     bench.line().work(16);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit_more(burst).unwrap();
+    assert_eq!(bench.transmit_more(), Sent::All);
+    bench.send_more(&PLAIN, 1);
     assert!(!bench.line().ring.is_empty());
     assert_eq!(bench.line().announced, 0);
     // The device checks it.
@@ -169,9 +152,7 @@ fn the_doorbell_is_rung_before_a_stall_and_before_a_sleep() {
 #[test]
 fn a_doorbell_that_fails_in_arm_is_reported_at_the_next_step() {
     let mut bench = bench(16);
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit_more(burst).unwrap();
+    bench.send_more(&PLAIN, 1);
     bench.line().fails = true;
     assert_eq!(bench.queue.arm(), Armed::WorkPending, "do not sleep on it");
     assert!(matches!(
@@ -189,9 +170,7 @@ fn completed_packets_are_collected_when_there_are_enough_of_them() {
     for _ in 0..64 {
         at += 1;
         bench.queue.service(us(at)).unwrap();
-        bench.add_many(&PLAIN, 8);
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
+        bench.send(&PLAIN, 8);
         bench.line().work(8);
     }
     let expected = 64 * 8 / TX_RECLAIM_PACKETS as u64;
@@ -201,42 +180,34 @@ fn completed_packets_are_collected_when_there_are_enough_of_them() {
         "{}",
         bench.line().reclaims
     );
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert!(counters.reclaims <= expected);
     assert!(counters.reclaimed >= 64 * 8 - TX_RECLAIM_PACKETS as u64 - 8);
     // A quiet step collects the last ones.
     bench.queue.service(us(at + 1)).unwrap();
     bench.queue.service(us(at + 2)).unwrap();
     assert_eq!(bench.queue.in_flight(), 0);
-    assert_eq!(bench.queue.counters().snapshot().reclaimed, 64 * 8);
+    assert_eq!(bench.counters().reclaimed, 64 * 8);
     assert_eq!(bench.end(), 0);
 }
 
 #[test]
 fn completed_packets_are_collected_when_few_slots_are_free() {
     let mut bench = bench(64);
-    bench.add_many(&PLAIN, 31);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 31);
     let reclaims = |bench: &mut Bench, at| {
         let before = bench.line().reclaims;
         bench.queue.service(us(at)).unwrap();
         bench.line().reclaims - before
     };
     assert_eq!(reclaims(&mut bench, 1), 0, "fewer than 32, and 33 are free");
-    bench.add_many(&PLAIN, 18);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 18);
     assert_eq!(reclaims(&mut bench, 2), 1, "15 are free");
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 1);
     assert_eq!(reclaims(&mut bench, 3), 1, "still");
     bench.line().work(40);
     assert_eq!(reclaims(&mut bench, 4), 1);
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 1);
     assert_eq!(reclaims(&mut bench, 5), 0, "enough are free");
     assert_eq!(bench.end(), 0);
 }
@@ -245,12 +216,10 @@ fn completed_packets_are_collected_when_few_slots_are_free() {
 fn completed_packets_are_collected_before_a_stall() {
     let mut bench = bench(16);
     for _ in 0..20 {
-        bench.add_many(&PLAIN, 16);
-        let Bench { queue, burst, .. } = &mut bench;
-        assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+        assert_eq!(bench.send(&PLAIN, 16), Sent::All);
         bench.line().work(16);
     }
-    assert_eq!(bench.queue.counters().snapshot().stalls, 0);
+    assert_eq!(bench.counters().stalls, 0);
     assert_eq!(bench.end(), 0);
 }
 
@@ -258,14 +227,12 @@ fn completed_packets_are_collected_before_a_stall() {
 fn packets_beyond_the_byte_limit_wait() {
     let mut bench = bench(512);
     let spec = PLAIN.payload(8000).piece(1700);
-    bench.add_many(&spec, 40);
-    let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::ByteLimit);
-    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(bench.send(&spec, 40), stalled);
     let (inside, limit) = bench.queue.bytes_in_device();
     assert_eq!(limit, TX_BYTES_START);
     assert!(inside > limit && inside <= limit + 8054, "{inside}");
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.stalls, counters.stall_byte_limit), (1, 1));
     assert_eq!(counters.no_desc, 0);
     // The device wakes the worker; the watchdog polls if that wake-up is lost.
@@ -273,13 +240,11 @@ fn packets_beyond_the_byte_limit_wait() {
     assert!(bench.queue.retry_at(us(0)).is_some());
     bench.check();
     bench.line().work(3);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(bench.transmit(), stalled);
     assert!(bench.queue.bytes_in_device().0 > limit);
     bench.line().work(usize::MAX);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
-    let counters = bench.queue.counters().snapshot();
+    assert_eq!(bench.transmit(), Sent::All);
+    let counters = bench.counters();
     assert_eq!((counters.stalls, counters.restarts), (1, 1));
     assert_eq!(bench.end(), 0);
 }
@@ -301,17 +266,14 @@ fn a_synchronous_device_has_no_byte_limit() {
 #[test]
 fn a_stall_lasts_until_no_packet_waits() {
     let mut bench = bench(2);
-    bench.add_many(&PLAIN, 5);
-    let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::NoDescriptor);
-    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(bench.send(&PLAIN, 5), stalled);
     for (done, left, restarts) in [(0, 3, 0), (2, 1, 0), (1, 0, 1)] {
         bench.line().work(done);
-        let Bench { queue, burst, .. } = &mut bench;
-        let sent = queue.transmit(burst).unwrap();
+        let sent = bench.transmit();
         assert_eq!(sent == Sent::All, left == 0);
         assert_eq!(bench.queue.held(), left);
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!((counters.stalls, counters.restarts), (1, restarts));
     }
     assert_eq!(bench.end(), 0);
@@ -320,15 +282,11 @@ fn a_stall_lasts_until_no_packet_waits() {
 #[test]
 fn a_stopped_queue_gives_the_device_nothing_and_resumes_in_order() {
     let mut bench = bench(64);
-    bench.add_many(&PLAIN, 5);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, 5);
     bench.queue.stop();
-    bench.add_many(&PLAIN, 5);
-    let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::Flush);
-    assert_eq!(queue.transmit(burst).unwrap(), stalled);
-    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(bench.send(&PLAIN, 5), stalled);
+    assert_eq!(bench.transmit(), stalled);
     assert_eq!(bench.line().ring.len(), 5);
     // Packets in flight are collected; then no wake-up is needed.
     assert_eq!(bench.queue.arm(), Armed::Idle);
@@ -339,7 +297,7 @@ fn a_stopped_queue_gives_the_device_nothing_and_resumes_in_order() {
     assert_eq!(bench.queue.retry_at(us(2)), None);
     assert!(bench.queue.wake().is_none());
     bench.check();
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.stalls, counters.stall_flush), (1, 1));
     bench.queue.resume();
     assert_eq!(bench.end(), 0);
@@ -349,20 +307,14 @@ fn a_stopped_queue_gives_the_device_nothing_and_resumes_in_order() {
 fn while_the_link_is_down_packets_are_dropped_and_it_counts_as_one_stall() {
     let mut bench = bench(64);
     bench.line().link_down = true;
-    bench.add_many(&PLAIN, 5);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
-    bench.add_many(&PLAIN, 5);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+    assert_eq!(bench.send(&PLAIN, 5), Sent::All);
+    assert_eq!(bench.send(&PLAIN, 5), Sent::All);
     bench.line().link_down = false;
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.stall_link_down, counters.restarts), (1, 0));
     assert_eq!(bench.queue.drops.snapshot().get(DropReason::LinkDown), 10);
-    bench.add_many(&PLAIN, 5);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
-    let counters = bench.queue.counters().snapshot();
+    assert_eq!(bench.send(&PLAIN, 5), Sent::All);
+    let counters = bench.counters();
     assert_eq!((counters.stall_link_down, counters.restarts), (1, 1));
     assert_eq!(bench.end(), 10);
 }
@@ -370,9 +322,7 @@ fn while_the_link_is_down_packets_are_dropped_and_it_counts_as_one_stall() {
 /// Fills the ring with `packets` and sleeps on it, at time 0.
 fn asleep(bench: &mut Bench, packets: usize) {
     bench.queue.service(us(0)).unwrap();
-    bench.add_many(&PLAIN, packets);
-    let Bench { queue, burst, .. } = bench;
-    queue.transmit(burst).unwrap();
+    bench.send(&PLAIN, packets);
     bench.queue.service(us(0)).unwrap();
     assert_eq!(bench.queue.arm(), Armed::Idle);
 }
@@ -393,7 +343,7 @@ fn a_device_without_an_interrupt_is_polled_by_time() {
         }
         bench.line().work(16);
         bench.queue.service(at.after(TX_REST_MAX)).unwrap();
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!(counters.reclaimed, packets.min(16) as u64);
         assert_eq!((counters.missed_wakeups, counters.hangs), (0, 0));
         assert_eq!(bench.end(), 0);
@@ -405,13 +355,11 @@ fn a_device_without_an_interrupt_is_polled_by_time() {
 #[test]
 fn a_device_that_fails_with_its_completions_ends_the_run_at_once() {
     let mut bench = bench(16);
-    bench.add_many(&PLAIN, 40);
-    let Bench { queue, burst, .. } = &mut bench;
-    assert!(matches!(queue.transmit(burst), Ok(Sent::Stalled(_))));
+    assert!(matches!(bench.send(&PLAIN, 40), Sent::Stalled(_)));
     bench.line().work(16);
     bench.line().fails = true;
-    let Bench { queue, burst, .. } = &mut bench;
-    assert!(matches!(queue.transmit(burst), Err(DeviceError::Removed)));
+    let failed = bench.queue.transmit(&mut bench.burst);
+    assert!(matches!(failed, Err(DeviceError::Removed)));
     bench.line().fails = false;
     assert_eq!(bench.end(), 0);
     for after in [TX_POLL_AFTER, TX_HUNG_AFTER] {
@@ -450,7 +398,7 @@ fn a_lost_wake_up_delays_briefly_and_is_counted() {
         let at = bench.queue.retry_at(us(0)).unwrap();
         assert_eq!(at, Instant::from_nanos(0).after(TX_POLL_AFTER));
         bench.queue.service(at).unwrap();
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!((counters.missed_wakeups, counters.resets), (1, 0));
         assert_eq!(counters.reclaimed, packets.min(16) as u64);
         assert_eq!(
@@ -478,7 +426,7 @@ fn a_wake_up_for_the_last_packets_is_missed_though_they_are_few() {
         let at = bench.queue.retry_at(us(0)).unwrap();
         bench.queue.service(at).unwrap();
         assert_eq!(bench.queue.in_flight(), kept);
-        let missed = bench.queue.counters().snapshot().missed_wakeups;
+        let missed = bench.counters().missed_wakeups;
         assert_eq!(missed, 1 - kept as u64);
         bench.line().work(kept);
         assert_eq!(bench.end(), 0);
@@ -493,7 +441,7 @@ fn a_wake_up_that_came_was_not_missed() {
     bench.queue.count_wakeup();
     bench.queue.service(us(5_000_000)).unwrap();
     assert_eq!(bench.queue.in_flight(), 0);
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!(counters.troubles().count(), 0);
     assert_eq!(bench.end(), 0);
 }
@@ -503,9 +451,7 @@ fn a_wake_up_that_came_was_not_missed() {
 fn a_wake_up_polls_the_device_though_packets_were_just_sent() {
     for woken in [false, true] {
         let mut bench = bench(16);
-        bench.add_many(&PLAIN, 4);
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
+        bench.send(&PLAIN, 4);
         let before = bench.line().reclaims;
         if woken {
             bench.queue.count_wakeup();
@@ -530,8 +476,7 @@ fn a_hung_device_is_reported_once_and_reset() {
             .retry_at(at)
             .expect("it does not sleep for ever");
         bench.queue.service(at).unwrap();
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
+        bench.transmit();
         assert_eq!(bench.queue.arm(), Armed::Idle);
         bench.check();
         steps += 1;
@@ -542,7 +487,7 @@ fn a_hung_device_is_reported_once_and_reset() {
     assert_eq!((trouble.in_flight, trouble.held), (16, 24));
     assert!(trouble.was_reset);
     assert!(at.since(us(0)) >= TX_HUNG_AFTER && at.since(us(0)) < 2 * TX_HUNG_AFTER);
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!(
         (counters.hangs, counters.resets, counters.taken_back),
         (1, 1, 12)
@@ -562,7 +507,7 @@ fn a_hung_device_without_reset_is_reported_and_may_recover() {
     for step in 1..20 {
         bench.queue.service(us(step * 550_000)).unwrap();
     }
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.hangs, counters.resets), (1, 0), "reported once");
     assert!(!bench.queue.trouble().unwrap().was_reset);
     assert_eq!(bench.queue.in_flight(), 8);
@@ -578,13 +523,11 @@ fn lost_completions_are_found() {
     for _ in 0..40 {
         at = at.after(Duration::from_millis(100));
         bench.queue.service(at).unwrap();
-        bench.add_many(&PLAIN, 4);
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
+        bench.send(&PLAIN, 4);
         bench.line().work(4);
         bench.check();
     }
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.lost_completions, counters.resets), (3, 1));
     assert_eq!(
         (counters.hangs, counters.taken_back),
@@ -612,9 +555,7 @@ fn a_slow_device_is_not_at_fault() {
         let (mut at, mut most_kept, mut most_asked) = (us(0), 0, 0);
         for done in 0..400 {
             bench.queue.service(at).unwrap();
-            bench.add_many(&PLAIN, 1 + 79 * usize::from(done == 0));
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.transmit(burst).unwrap();
+            bench.send(&PLAIN, 1 + 79 * usize::from(done == 0));
             assert_eq!(bench.queue.arm(), Armed::Idle);
             most_kept = most_kept.max(bench.queue.in_flight());
             most_asked = most_asked.max(bench.line().armed_for);
@@ -625,7 +566,7 @@ fn a_slow_device_is_not_at_fault() {
             }
             bench.check();
         }
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!(counters.troubles().count(), 0, "{counters:?}");
         assert_eq!((counters.reclaimed, most_kept), (399, 64));
         assert_eq!(most_asked > 1, counts);
@@ -647,7 +588,7 @@ fn an_empty_device_that_accepts_nothing_is_stuck() {
         assert!(at < us(3_000_000));
     }
     assert_eq!(bench.queue.trouble().unwrap().cause, Trouble::Stuck);
-    assert_eq!(bench.queue.counters().snapshot().stuck, 1);
+    assert_eq!(bench.counters().stuck, 1);
     assert_eq!(bench.end(), 0, "a reset helped");
 }
 
@@ -660,22 +601,18 @@ fn a_worker_that_was_stopped_has_missed_no_wake_up() {
         let mut at = 0;
         for _ in 0..3 {
             bench.queue.service(us(at)).unwrap();
-            bench.add_many(&PLAIN, 4);
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.transmit(burst).unwrap();
+            bench.send(&PLAIN, 4);
             at += 200_000;
         }
         bench.line().work(usize::MAX);
         at += stopped;
         for _ in 0..10 {
             bench.queue.service(us(at)).unwrap();
-            bench.add_many(&PLAIN, 1);
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.transmit(burst).unwrap();
+            bench.send(&PLAIN, 1);
             bench.line().work(usize::MAX);
             at += 10_000;
         }
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!(counters.troubles().count(), 0, "{stopped}: {counters:?}");
         assert_eq!(bench.end(), 0);
     }
@@ -691,7 +628,7 @@ fn a_wake_up_that_was_stopped_with_the_worker_is_not_lost() {
         bench.queue.service(us(0)).unwrap();
         bench.line().work(8);
         bench.queue.service(us(stopped)).unwrap();
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!(counters.reclaimed, 8, "{stopped}");
         assert_eq!(counters.missed_wakeups, missed, "{stopped}");
         assert_eq!(counters.troubles().count(), missed as usize, "{stopped}");
@@ -707,7 +644,7 @@ fn a_late_step_for_a_known_event_has_missed_no_wake_up() {
     asleep(&mut bench, 8);
     bench.line().work(8);
     bench.queue.service(us(150_000)).unwrap();
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.reclaimed, counters.missed_wakeups), (8, 0));
     assert_eq!(bench.end(), 0);
 }
@@ -720,9 +657,7 @@ fn completions_during_a_stop_are_not_lost() {
         let mut at = 0;
         while at < 5500 {
             bench.queue.service(us(at * 1000)).unwrap();
-            bench.add_many(&PLAIN, 4);
-            let Bench { queue, burst, .. } = &mut bench;
-            queue.transmit(burst).unwrap();
+            bench.send(&PLAIN, 4);
             let kept = bench.queue.in_flight();
             if at == stopped_at {
                 at += 2000;
@@ -733,7 +668,7 @@ fn completions_during_a_stop_are_not_lost() {
                 at += 10;
             }
         }
-        let counters = bench.queue.counters().snapshot();
+        let counters = bench.counters();
         assert_eq!(counters.troubles().count(), 0, "{stopped_at}: {counters:?}");
         bench.line().work(usize::MAX);
         assert_eq!(bench.end(), 0);
@@ -750,7 +685,7 @@ fn a_device_that_was_stopped_with_its_worker_is_not_reset() {
     bench.line().work(8);
     bench.queue.count_wakeup();
     bench.queue.service(us(10_001_000)).unwrap();
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!((counters.resets, counters.reclaimed), (0, 8));
     assert_eq!(counters.troubles().count(), 0);
     assert_eq!(bench.end(), 0);
@@ -768,13 +703,11 @@ fn a_lost_completion_is_reported_once_also_if_the_wire_pauses() {
         // The wire pauses repeatedly, for two seconds each.
         bench.line().blocked = step % 60 >= 40;
         bench.queue.service(at).unwrap();
-        bench.add_many(&PLAIN, 4);
-        let Bench { queue, burst, .. } = &mut bench;
-        queue.transmit(burst).unwrap();
+        bench.send(&PLAIN, 4);
         bench.line().work(4);
         bench.check();
     }
-    assert_eq!(bench.queue.counters().snapshot().lost_completions, 1);
+    assert_eq!(bench.counters().lost_completions, 1);
     bench.line().can_reset = true;
     assert!(bench.queue.reset(at).unwrap());
     assert_eq!(bench.end(), 0);
@@ -785,9 +718,7 @@ fn a_lost_completion_is_reported_once_also_if_the_wire_pauses() {
 fn a_doorbell_is_rung_in_time_though_the_clock_went_back() {
     let mut bench = bench(64);
     bench.queue.service(us(3_600_000_000)).unwrap();
-    bench.add(&PLAIN);
-    let Bench { queue, burst, .. } = &mut bench;
-    queue.transmit_more(burst).unwrap();
+    bench.send_more(&PLAIN, 1);
     assert_eq!(bench.line().flushes, 0);
     let at = bench.queue.retry_at(us(1000)).unwrap();
     assert_eq!(at, us(1000).after(TX_DOORBELL_HOLD_MAX));
@@ -804,11 +735,11 @@ fn a_device_with_a_wire_at_fault_is_not_hung() {
     for step in 1..600 {
         bench.queue.service(us(step * 100_000)).unwrap();
     }
-    let counters = bench.queue.counters().snapshot();
+    let counters = bench.counters();
     assert_eq!(counters.troubles().count(), 0, "{counters:?}");
     bench.line().blocked = false;
     bench.line().work(2);
     bench.queue.service(us(60_100_000)).unwrap();
-    assert_eq!(bench.queue.counters().snapshot().resets, 0);
+    assert_eq!(bench.counters().resets, 0);
     assert_eq!(bench.end(), 0);
 }

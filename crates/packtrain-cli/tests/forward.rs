@@ -392,10 +392,8 @@ fn times_of(input: impl Read) -> Vec<Option<u64>> {
     times
 }
 
-#[test]
-fn a_copy_of_a_capture_has_its_times() {
-    let scratch = Scratch::new("copy-times");
-    let [from, to] = ["from.pcapng", "to.pcap"].map(|name| scratch.file(name));
+/// Writes a capture of frames with their times.
+fn write(path: &str, frames: impl IntoIterator<Item = (u64, [u8; 60])>) {
     let interface = packtrain_capture::Interface {
         link: packtrain_capture::LinkCode::ETHERNET,
         snaplen: 0,
@@ -404,11 +402,18 @@ fn a_copy_of_a_capture_has_its_times() {
     let format = packtrain_capture::Format::PcapNg;
     let writer = packtrain_capture::Writer::new(Vec::new(), format, &[interface]);
     let mut writer = writer.expect("a writer");
-    let expected = [0, 1_700_000_000_123_456_789, 1_600_000_000_000_000_001];
-    for at in expected {
-        writer.write(0, at, 0, [[2; 60]]).expect("a record");
+    for (at, frame) in frames {
+        writer.write(0, at, 0, [frame]).expect("a record");
     }
-    std::fs::write(&from, writer.finish().expect("the end")).expect("a file");
+    std::fs::write(path, writer.finish().expect("the end")).expect("a file");
+}
+
+#[test]
+fn a_copy_of_a_capture_has_its_times() {
+    let scratch = Scratch::new("copy-times");
+    let [from, to] = ["from.pcapng", "to.pcap"].map(|name| scratch.file(name));
+    let expected = [0, 1_700_000_000_123_456_789, 1_600_000_000_000_000_001];
+    write(&from, expected.map(|at| (at, [2; 60])));
     let (a, b) = (format!("pcap:{from}"), format!("pcap:{to},write"));
     let copied = packtrain(&["forward", &a, &b, "--json"]);
     assert_moved(&copied.json(), 3);
@@ -420,19 +425,8 @@ fn a_copy_of_a_capture_has_its_times() {
 fn a_port_of_a_bridge_has_a_bound_of_addresses() {
     let scratch = Scratch::new("addresses");
     let file = scratch.file("many.pcap");
-    let interface = packtrain_capture::Interface {
-        link: packtrain_capture::LinkCode::ETHERNET,
-        snaplen: 0,
-        name: None,
-    };
-    let format = packtrain_capture::Format::PcapNg;
-    let writer = packtrain_capture::Writer::new(Vec::new(), format, &[interface]);
-    let mut writer = writer.expect("a writer");
-    for number in 0..10 {
-        let frame = [[2, 0, 0, 0, 1, number]; 10].concat();
-        writer.write(0, 0, 60, [&frame[..]]).expect("a record");
-    }
-    std::fs::write(&file, writer.finish().expect("the end")).expect("a file");
+    let frame = |number| std::array::from_fn(|at| [2, 0, 0, 0, 1, number][at % 6]);
+    write(&file, (0..10).map(|number| (0, frame(number))));
     for (keys, known) in [("", 10), (",addresses=3", 3)] {
         let port = format!("pcap:{file}{keys}");
         let document = ends(0, &["forward", &port, "null:", "null:", "--json"]).json();

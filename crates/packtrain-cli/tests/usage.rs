@@ -15,166 +15,114 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
     (late[0], late[27]) = ("plan", "sim:seqs=2");
     let mut too_many = vec!["null:"; 1026];
     too_many[0] = "plan";
-    let cases: &[(&[&str], &str)] = &[
+    // A command line, and words of what it prints, of which `$` is the end.
+    let cases = "
+        frobnicate
+            packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
+            replay, doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, sim, \
+            completions, man; see packtrain --help$
+        forwrad
+            packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
+            doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, sim, \
+            completions, man; did you mean 'forward'?; see packtrain --help$
+        blast --burst 3
+            packtrain: missing: --rate <RATE>; see packtrain blast --help$
+        pla
+            did you mean 'plan'?
+        fwd
+            did you mean 'forward'?
+        rfc2544 --frames 64
+            packtrain: unexpected argument '--frames'; did you mean '--sizes'?; see packtrain \
+            rfc2544 --help$
+        latency
+            did you mean 'ping'?
+        experiment tx-dispach
+            encap-limit-card, tx-dispatch-card, regret, regret-virtual; did you mean \
+            'tx-dispatch'?$
+        stream --duration -1s
+            packtrain: --duration cannot be '-1s': it must not be negative; see packtrain stream \
+            --help$
+        blast --rate -5
+            --rate cannot be '-5': it must not be negative;
+        ping --size=-3
+            --size cannot be '-3': it must not be negative;
+        replay in.pcap --hold -.5us
+            --hold cannot be '-.5us': it must not be negative;
+        forward null: null: -1
+            unexpected argument '-1'; see
+        forward null: null: --jso
+            packtrain: unexpected argument '--jso'; did you mean '--json'?; see packtrain forward \
+            --help$
+        forward null:
+            packtrain: missing: <B>; write packtrain forward <A> <B> [MORE]...; see packtrain \
+            forward --help$
+        forward
+            missing: <A>, <B>; write
+        forward null: null: --duration
+            --duration needs a value: write --duration <TIME>
+        forward null: null: --aging 60s
+            packtrain: --aging is for three and more ports: two pass everything on, whatever its \
+            address; leave it out, or name a further port$
+        forward null: null: --addresses 10
+            --addresses is for three and more ports
+        plan null: null:addresses=10
+            addresses=10 is for three and more ports
+        forward null: null: null: --aging 999ms
+            --aging cannot be '999ms': an address must be remembered for at least 1s
+        forward null: null: null: --addresses 0
+            --addresses cannot be '0': write a number from 1 to 1048576
+        plan null:link=ethernet null: null:link=ip
+            cannot join null0 (Ethernet) and null2 (raw IP): 
+        forward null:link=ip null: null:
+            three and more ports are a bridge, and packets from null0 have no Ethernet addresses;
+        forward null: null: sim:seqs=2
+            port C: unknown key 'seqs' of a sim: port
+        forward null: null: --dispatch threshold(0)
+            packtrain: --dispatch 'threshold(0)' has '0' for n
+        plan null: null: --moderation fixed(1)
+            --moderation 'fixed(1)' lacks one of usecs and frames; write off
+        plan null: null: --idle spin
+            write halt, poll or adaptive
+        forward null: null: --placement list(8191)
+            has CPU 8191, which this process may not use
+        forward null: null: --fast
+            unexpected argument '--fast'
+        forward null: null: --duration soon
+            --duration cannot be 'soon': write a number and a unit: 10s, 500ms, 50us, 2m, 1h
+        forward null: null: --duration 0
+            more than 0
+        forward null: null: --count 0
+            --count cannot be '0': write a number of packets, at least 1
+        forward null: null: --count many
+            --count cannot be 'many': write a number of packets, at least 1
+        forward null: null: --stats-interval 1ms
+            at least 50ms
+        demo --seconds 0
+            from 0.05 to 60
+        demo --seed x
+            --seed cannot be 'x': write a number from 0 to
+    ";
+    let lines = cases.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<_> = lines.collect();
+    let (pairs, rest) = lines.as_chunks();
+    assert!(rest.is_empty(), "{rest:?}");
+    let pairs = pairs
+        .iter()
+        .map(|[args, expected]| (args.split(' ').collect(), *expected));
+    let long: [(Vec<_>, _); 2] = [
+        (late, "port 27: unknown key 'seqs' of a sim: port"),
         (
-            &["frobnicate"],
-            "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
-             replay, doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, \
-             sim, completions, man; see packtrain --help\n",
-        ),
-        (
-            &["forwrad"],
-            "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-             doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, sim, \
-             completions, man; did you mean 'forward'?; see packtrain --help\n",
-        ),
-        (
-            &["blast", "--burst", "3"],
-            "packtrain: missing: --rate <RATE>; see packtrain blast --help\n",
-        ),
-        (
-            // Two commands are similar; the more similar one is suggested.
-            &["pla"],
-            "did you mean 'plan'?",
-        ),
-        (&["fwd"], "did you mean 'forward'?"),
-        (
-            &["rfc2544", "--frames", "64"],
-            "packtrain: unexpected argument '--frames'; did you mean '--sizes'?; see packtrain \
-             rfc2544 --help\n",
-        ),
-        (&["latency"], "did you mean 'ping'?"),
-        (
-            &["experiment", "tx-dispach"],
-            "encap-limit-card, tx-dispatch-card, regret, \
-             regret-virtual; did you mean 'tx-dispatch'?\n",
-        ),
-        (
-            &["stream", "--duration", "-1s"],
-            "packtrain: --duration cannot be '-1s': it must not be negative; see packtrain stream \
-             --help\n",
-        ),
-        (
-            &["blast", "--rate", "-5"],
-            "--rate cannot be '-5': it must not be negative;",
-        ),
-        (
-            &["ping", "--size=-3"],
-            "--size cannot be '-3': it must not be negative;",
-        ),
-        (
-            &["replay", "in.pcap", "--hold", "-.5us"],
-            "--hold cannot be '-.5us': it must not be negative;",
-        ),
-        (
-            &["forward", "null:", "null:", "-1"],
-            "unexpected argument '-1'; see",
-        ),
-        (
-            &["forward", "null:", "null:", "--jso"],
-            "packtrain: unexpected argument '--jso'; did you mean '--json'?; see packtrain \
-             forward --help\n",
-        ),
-        (
-            &["forward", "null:"],
-            "packtrain: missing: <B>; write packtrain forward <A> <B> [MORE]...; see packtrain \
-             forward --help\n",
-        ),
-        (&["forward"], "missing: <A>, <B>; write"),
-        (
-            &["forward", "null:", "null:", "--duration"],
-            "--duration needs a value: write --duration <TIME>",
-        ),
-        (
-            &["forward", "null:", "null:", "--aging", "60s"],
-            "packtrain: --aging is for three and more ports: two pass everything on, whatever \
-             its address; leave it out, or name a further port\n",
-        ),
-        (
-            &["forward", "null:", "null:", "--addresses", "10"],
-            "--addresses is for three and more ports",
-        ),
-        (
-            &["plan", "null:", "null:addresses=10"],
-            "addresses=10 is for three and more ports",
-        ),
-        (
-            &["forward", "null:", "null:", "null:", "--aging", "999ms"],
-            "--aging cannot be '999ms': an address must be remembered for at least 1s",
-        ),
-        (
-            &["forward", "null:", "null:", "null:", "--addresses", "0"],
-            "--addresses cannot be '0': write a number from 1 to 1048576",
-        ),
-        (
-            &["plan", "null:link=ethernet", "null:", "null:link=ip"],
-            "cannot join null0 (Ethernet) and null2 (raw IP): ",
-        ),
-        (
-            &["forward", "null:link=ip", "null:", "null:"],
-            "three and more ports are a bridge, and packets from null0 have no Ethernet addresses;",
-        ),
-        (
-            &["forward", "null:", "null:", "sim:seqs=2"],
-            "port C: unknown key 'seqs' of a sim: port",
-        ),
-        (
-            &too_many,
+            too_many,
             "1025 ports are too many: a bridge has 1024 at most",
         ),
-        (&late, "port 27: unknown key 'seqs' of a sim: port"),
-        (
-            &["forward", "null:", "null:", "--dispatch", "threshold(0)"],
-            "packtrain: --dispatch 'threshold(0)' has '0' for n",
-        ),
-        (
-            &["plan", "null:", "null:", "--moderation", "fixed(1)"],
-            "--moderation 'fixed(1)' lacks one of usecs and frames; write off",
-        ),
-        (
-            &["plan", "null:", "null:", "--idle", "spin"],
-            "write halt, poll or adaptive",
-        ),
-        (
-            &["forward", "null:", "null:", "--placement", "list(8191)"],
-            "has CPU 8191, which this process may not use",
-        ),
-        (
-            &["forward", "null:", "null:", "--fast"],
-            "unexpected argument '--fast'",
-        ),
-        (
-            &["forward", "null:", "null:", "--duration", "soon"],
-            "--duration cannot be 'soon': write a number and a unit: 10s, 500ms, 50us, 2m, 1h",
-        ),
-        (
-            &["forward", "null:", "null:", "--duration", "0"],
-            "more than 0",
-        ),
-        (
-            &["forward", "null:", "null:", "--count", "0"],
-            "--count cannot be '0': write a number of packets, at least 1",
-        ),
-        (
-            &["forward", "null:", "null:", "--count", "many"],
-            "--count cannot be 'many': write a number of packets, at least 1",
-        ),
-        (
-            &["forward", "null:", "null:", "--stats-interval", "1ms"],
-            "at least 50ms",
-        ),
-        (&["demo", "--seconds", "0"], "from 0.05 to 60"),
-        (
-            &["demo", "--seed", "x"],
-            "--seed cannot be 'x': write a number from 0 to",
-        ),
     ];
-    for (args, expected) in cases {
-        let ran = packtrain(args);
+    for (args, expected) in pairs.chain(long) {
+        let ran = packtrain(&args);
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
         assert_eq!(ran.out, "", "{args:?}");
         let line = ran.error_line();
-        assert!(ran.err.contains(expected), "{args:?}: {line}");
+        let all = ran.err.replace('\n', "$");
+        assert!(all.contains(expected), "{args:?}: {line}");
     }
 }
 

@@ -130,6 +130,20 @@ impl Described {
     pub(super) fn nanoseconds(&self, units: u64) -> u64 {
         self.time.nanoseconds(units)
     }
+
+    /// One of its packets, of which its data and its options are not found yet.
+    const fn packet(&self, timestamp_ns: Option<u64>, interface: u32, original: u32) -> Packet {
+        Packet {
+            timestamp_ns,
+            interface,
+            link: self.link,
+            original,
+            fcs: self.fcs,
+            data_at: 0,
+            captured: 0,
+            options_at: 0,
+        }
+    }
 }
 
 /// An interface name of up to [`Name::BYTES`] bytes, kept in place.
@@ -329,17 +343,7 @@ fn parse_stamped(
     };
     let described = describe(interfaces, interface)?;
     let timestamp_ns = Some(described.nanoseconds(units));
-    let (link, fcs) = (described.link, described.fcs);
-    let packet = Packet {
-        timestamp_ns,
-        interface,
-        link,
-        original,
-        fcs,
-        data_at: 0,
-        captured: 0,
-        options_at: 0,
-    };
+    let packet = described.packet(timestamp_ns, interface, original);
     Ok(Some((packet, captured)))
 }
 
@@ -357,18 +361,7 @@ fn parse_simple(
         0 => original,
         snaplen => original.min(snaplen),
     };
-    let (link, fcs) = (described.link, described.fcs);
-    let packet = Packet {
-        timestamp_ns: None,
-        interface: 0,
-        link,
-        original,
-        fcs,
-        data_at: 0,
-        captured: 0,
-        options_at: 0,
-    };
-    Ok(Some((packet, captured)))
+    Ok(Some((described.packet(None, 0, original), captured)))
 }
 
 /// The padding of `length` to a multiple of 4, in bytes.

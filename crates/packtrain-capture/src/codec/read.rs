@@ -560,26 +560,20 @@ impl<R: Read> Reader<R> {
         // The table's bound keeps the index within 32 bits.
         let interface = self.interfaces.len() as u32;
         let offset = self.window.offset();
+        let error = |fault| CaptureError::Interface {
+            fault,
+            interface,
+            offset,
+        };
         if self.interfaces.len() >= MAX_INTERFACES {
-            let fault = InterfaceFault::TooMany;
-            let error = CaptureError::Interface {
-                fault,
-                interface,
-                offset,
-            };
-            self.start_skip_block(total, Some(error));
+            self.start_skip_block(total, Some(error(InterfaceFault::TooMany)));
             return Ok(Step::Passed);
         }
         let options = total.saturating_sub(pcapng::MIN_INTERFACE_BYTES);
         if options as usize > MAX_READ_OPTION_BYTES {
             self.interfaces.push(None);
             let fault = InterfaceFault::OptionsTooLong { bytes: options };
-            let error = CaptureError::Interface {
-                fault,
-                interface,
-                offset,
-            };
-            self.start_skip_block(total, Some(error));
+            self.start_skip_block(total, Some(error(fault)));
             return Ok(Step::Passed);
         }
         self.require_block(total)?;
@@ -593,11 +587,7 @@ impl<R: Read> Reader<R> {
                 at: at + (pcapng::MIN_INTERFACE_BYTES as usize - pcapng::BLOCK_TRAILER_BYTES),
                 bytes: options as usize,
             })),
-            Err(fault) => Err(CaptureError::Interface {
-                fault,
-                interface,
-                offset,
-            }),
+            Err(fault) => Err(error(fault)),
         }
     }
 

@@ -463,28 +463,31 @@ pub(super) fn ipv4_options(ground: &Ground) -> Vec<Step> {
     ];
     let mut steps = Vec::new();
     for set in sets {
-        let all = |_: u16, packet: Packet| packet.with(|packet| packet.ip_options = set.to_vec());
-        let one = |index: u16, packet: Packet| {
-            if index == 1 {
-                all(index, packet)
-            } else {
-                packet
-            }
-        };
-        steps.push(Step::of(ground.train(4, all)));
-        steps.push(Step::of(ground.train(4, one)));
-        steps.push(Step::of(ground.datagrams(4, all)));
+        let change = |packet: Packet| packet.with(|packet| packet.ip_options = set.to_vec());
+        steps.extend(with_headers(ground, 4, &change));
         steps.push(Step::of(vec![
-            ground.sent(Form::Partial(all(0, ground.tcp(1, 501)))),
-        ]));
-        steps.push(Step::of(vec![
-            ground.sent(Form::Partial(all(0, ground.udp(501)))),
-        ]));
-        steps.push(Step::of(vec![
-            ground.large(all(0, ground.tcp(1, 2500)), 1000),
+            ground.large(change(ground.tcp(1, 2500)), 1000),
         ]));
     }
     steps
+}
+
+/// What has further headers by `change`: all packets of a train, one of them, all datagrams, and
+/// packets with an unfinished checksum.
+fn with_headers(ground: &Ground, count: u16, change: &dyn Fn(Packet) -> Packet) -> [Step; 5] {
+    let all = |_: u16, packet| change(packet);
+    let one = |index, packet| match index {
+        1 => change(packet),
+        _ => packet,
+    };
+    let partial = |packet| Step::of(vec![ground.sent(Form::Partial(change(packet)))]);
+    [
+        Step::of(ground.train(count, all)),
+        Step::of(ground.train(count, one)),
+        Step::of(ground.datagrams(count, all)),
+        partial(ground.tcp(1, 501)),
+        partial(ground.udp(501)),
+    ]
 }
 
 /// IPv6 extension headers, likewise.
@@ -508,23 +511,8 @@ pub(super) fn ipv6_extensions(ground: &Ground) -> Vec<Step> {
     ];
     let mut steps = Vec::new();
     for chain in chains {
-        let all = |_: u16, packet: Packet| packet.with(|packet| packet.extensions = chain.clone());
-        let one = |index: u16, packet: Packet| {
-            if index == 1 {
-                all(index, packet)
-            } else {
-                packet
-            }
-        };
-        steps.push(Step::of(ground.train(3, all)));
-        steps.push(Step::of(ground.train(3, one)));
-        steps.push(Step::of(ground.datagrams(3, all)));
-        steps.push(Step::of(vec![
-            ground.sent(Form::Partial(all(0, ground.tcp(1, 501)))),
-        ]));
-        steps.push(Step::of(vec![
-            ground.sent(Form::Partial(all(0, ground.udp(501)))),
-        ]));
+        let change = |packet: Packet| packet.with(|packet| packet.extensions = chain.clone());
+        steps.extend(with_headers(ground, 3, &change));
     }
     steps
 }

@@ -152,35 +152,31 @@ fn unknown_magic_and_versions_are_refused() {
         .remove(0)
         .unwrap_err();
     assert_eq!(error, CaptureError::UnknownMagic { magic: *b"GIF8" });
-    let mut file = File::pcap(ByteOrder::Big, 0xa1b2_c3d4, 1);
-    file.bytes[5] = 3;
-    let fault = StructureFault::Version { major: 3, minor: 4 };
-    let expected = CaptureError::Structure {
-        fault,
-        offset: 0,
-        record: 1,
-    };
-    assert_eq!(read_all(&file.bytes[..]), [Err(expected)]);
-    let mut file = File::pcapng(ByteOrder::Little);
-    file.bytes[12] = 2;
-    let fault = StructureFault::Version { major: 2, minor: 0 };
-    let expected = CaptureError::Structure {
-        fault,
-        offset: 0,
-        record: 1,
-    };
-    assert_eq!(read_all(&file.bytes[..]), [Err(expected)]);
-    let mut file = File::pcapng(ByteOrder::Little);
-    file.bytes[8] = 0;
-    let fault = StructureFault::ByteOrderMagic {
-        magic: [0, 0x3c, 0x2b, 0x1a],
-    };
-    let expected = CaptureError::Structure {
-        fault,
-        offset: 0,
-        record: 1,
-    };
-    assert_eq!(read_all(&file.bytes[..]), [Err(expected)]);
+    let little = || File::pcapng(ByteOrder::Little);
+    let magic = [0, 0x3c, 0x2b, 0x1a];
+    for (mut file, at, byte, fault) in [
+        (
+            File::pcap(ByteOrder::Big, 0xa1b2_c3d4, 1),
+            5,
+            3,
+            StructureFault::Version { major: 3, minor: 4 },
+        ),
+        (
+            little(),
+            12,
+            2,
+            StructureFault::Version { major: 2, minor: 0 },
+        ),
+        (little(), 8, 0, StructureFault::ByteOrderMagic { magic }),
+    ] {
+        file.bytes[at] = byte;
+        let expected = CaptureError::Structure {
+            fault,
+            offset: 0,
+            record: 1,
+        };
+        assert_eq!(read_all(&file.bytes[..]), [Err(expected)]);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::packets::{Ground, Step};
 use super::probe::{Outcome, SHORT_PATIENCE, Wrong};
 use crate::error::ToolError;
 
-/// Runs at most in which smaller input is sent, each of which may wait for packets that do not arrive.
+/// Runs with smaller input, at most. Each may wait for packets that do not arrive.
 const TRIES: usize = 40;
 /// A start of the program counts as this many runs, since it may take long.
 const START_TRIES: usize = 8;

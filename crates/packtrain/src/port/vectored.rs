@@ -214,8 +214,8 @@ impl Posted {
 
     /// Has `read` fill frames with whole packets, at most `most` and at most `N`: each in one frame
     /// and the place behind it. The bytes in front are zeroed before. `read` also gets what makes a
-    /// [`Filled`] of a packet. Take, or give up, each before the next read. There are no frames when
-    /// too few are posted.
+    /// [`Filled`] of a packet. Take, or give up, each before the next read. Without posted frames
+    /// there are none to fill.
     #[inline]
     pub(super) fn read_many<const N: usize, E>(
         &mut self,

@@ -454,8 +454,8 @@ impl Socket {
     }
 
     /// Reads up to as many packets as there are buffers, at most `N`, one into each, as
-    /// [`receive`](Self::receive) does. Calls `each` with the number of each, its bytes and its tag;
-    /// [`DropReason::BadDescriptor`] if that is not known.
+    /// [`receive`](Self::receive) does. Calls `each` with the number of a packet, its bytes and its
+    /// tag, which is [`DropReason::BadDescriptor`] if it is not known.
     ///
     /// An error behind the first packet is that of the next call (recvmmsg(2)), of this socket or,
     /// if it is sooner, of one that sends.

@@ -719,22 +719,25 @@ thread_local! {
 
 impl Cache {
     /// Calls `take` with as many as `most` lines of `core` that have kept the small frame of their
-    /// only segment. The frame still has its reference.
+    /// only segment, and returns how many there were. The frame still has its reference.
     #[inline]
     pub(super) fn take_whole(
         &mut self,
         core: &Core,
         most: usize,
         mut take: impl FnMut(NonNull<Line>),
-    ) {
-        if self.core == Some(NonNull::from(core)) {
-            let left = self.whole.len.saturating_sub(most);
-            while self.whole.len > left
-                && let Some(index) = self.whole.pop()
-            {
-                take(core.line(index));
-            }
+    ) -> usize {
+        if self.core != Some(NonNull::from(core)) {
+            return 0;
         }
+        let had = self.whole.len;
+        let left = had.saturating_sub(most);
+        while self.whole.len > left
+            && let Some(index) = self.whole.pop()
+        {
+            take(core.line(index));
+        }
+        had - left
     }
 
     /// Keeps a free line with the small frame of its only segment. False without room: then each

@@ -64,15 +64,13 @@ impl Arena {
     /// lines are free.
     #[inline]
     fn take(&self, class: FrameClass, count: usize, mut add: impl FnMut(Packet)) -> bool {
-        let mut missing = count;
+        let mut taken = 0;
         if class == FrameClass::Small {
-            let add = |line| {
-                add(Packet::renewed(line));
-                missing -= 1;
-            };
-            arena::with_cache(|cache| cache.take_whole(self.core(), count, add));
+            let add = |line| add(Packet::renewed(line));
+            let whole = arena::with_cache(|cache| cache.take_whole(self.core(), count, add));
+            taken = whole.unwrap_or(0);
         }
-        for _ in 0..missing {
+        for _ in taken..count {
             match self.packet(class) {
                 Ok(packet) => add(packet),
                 Err(_no_buffer) => return false,

@@ -15,7 +15,8 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
     (late[0], late[27]) = ("plan", "sim:seqs=2");
     let mut too_many = vec!["null:"; 1026];
     too_many[0] = "plan";
-    // A command line, and words of what it prints, of which `$` is the end.
+    // A command line, and a part of its error message; `$` stands for the end of the line. Of two
+    // commands that are similar, as to `pla`, the more similar one is suggested.
     let cases = "
         frobnicate
             packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
@@ -72,7 +73,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         forward null: null: null: --addresses 0
             --addresses cannot be '0': write a number from 1 to 1048576
         plan null:link=ethernet null: null:link=ip
-            cannot join null0 (Ethernet) and null2 (raw IP): 
+            cannot join null0 (Ethernet) and null2 (raw IP):
         forward null:link=ip null: null:
             three and more ports are a bridge, and packets from null0 have no Ethernet addresses;
         forward null: null: sim:seqs=2

@@ -472,8 +472,8 @@ pub(super) fn ipv4_options(ground: &Ground) -> Vec<Step> {
     steps
 }
 
-/// What has further headers by `change`: all packets of a train, one of them, all datagrams, and
-/// packets with an unfinished checksum.
+/// Steps whose packets get options or extension headers from `change`: all packets of a train, one
+/// of them, all datagrams, and packets with an unfinished checksum.
 fn with_headers(ground: &Ground, count: u16, change: &dyn Fn(Packet) -> Packet) -> [Step; 5] {
     let all = |_: u16, packet| change(packet);
     let one = |index, packet| match index {

@@ -63,7 +63,7 @@ impl<'a> Limits<'a> {
     }
 
     /// Whether a sender that has `sent` so many bytes or packets ends: its time is over. One that
-    /// had no CPU in that time sends once.
+    /// had no CPU in that time sends once, unless it has a rate.
     pub(super) fn ends(&self, sent: u64) -> bool {
         let is_timed = matches!(self.transfer.amount, Amount::Time(_));
         (sent > 0 || !is_timed) && self.time_is_up()
@@ -153,6 +153,15 @@ pub(crate) fn is_pause(error: &std::io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::ip::IpVersion;
+
+    #[test]
+    fn a_sender_whose_time_is_over_has_sent_once() {
+        let transfer = |amount| Transfer::udp(IpVersion::V4, amount);
+        let over = transfer(Amount::Time(Duration::ZERO));
+        let ends = |transfer: &Transfer| [0, 1].map(|sent| Limits::new(transfer).ends(sent));
+        assert_eq!(ends(&over), [false, true]);
+        assert_eq!(ends(&transfer(Amount::Bytes(1))), [false, false]);
+    }
 
     #[test]
     fn a_time_limit_is_no_stall() {

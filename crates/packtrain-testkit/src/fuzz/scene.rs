@@ -153,6 +153,9 @@ impl Fault {
     }
 }
 
+// The last fault has the last row.
+const _: () = assert!(Fault::Remove as usize + 1 == Fault::ROWS.len());
+
 /// The faults of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Swarm(u32);

@@ -386,7 +386,8 @@ impl Qtest {
         }
     }
 
-    /// Switches the interrupts off, and then these on.
+    /// Switches the interrupts off, and then these on. Meanwhile the card must raise none: its
+    /// driver has masked or reset it.
     fn switch(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> io::Result<()> {
         let shared = &self.0;
         let (function, wire) = (&shared.function, &shared.machine.wire);

@@ -114,8 +114,8 @@ impl Arena {
     }
 }
 
-/// A packet of one frame without bytes, which a device or a copy is to fill. No other packet has
-/// the frame, so it is not asked for its free bytes again at each access.
+/// A packet of one frame without bytes, which a device or a copy is to fill. No other packet can
+/// have the frame, so the address of its free bytes is computed once.
 #[derive(Debug)]
 pub(crate) struct Unfilled {
     packet: Packet,
@@ -169,7 +169,8 @@ impl Unfilled {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes as usize) }
     }
 
-    /// The packet of this range of the free bytes; `None` if it ends beyond them.
+    /// The packet of this range of the free bytes; `None` if it ends beyond them, or before it
+    /// starts.
     #[inline(always)]
     pub(crate) fn filled(self, range: Range<usize>) -> Option<Packet> {
         let Self {

@@ -525,8 +525,17 @@ fn a_frame_that_is_to_be_filled_has_its_range_as_a_packet() {
         let all = class.data_bytes();
         assert!(arena.unfilled(class).unwrap().filled(0..all + 1).is_none());
         assert!(arena.unfilled(class).unwrap().filled(0..all).is_some());
+        let reversed = Range { start: 2, end: 1 };
+        assert!(arena.unfilled(class).unwrap().filled(reversed).is_none());
     }
     assert_all_free(&arena);
+}
+
+#[test]
+#[should_panic(expected = "the headroom is shorter")]
+fn free_bytes_begin_in_the_headroom_at_the_earliest() {
+    let unfilled = arena(1, 0, 1).unfilled(SMALL).unwrap();
+    drop(unfilled.earlier(HEADROOM_BYTES + 1));
 }
 
 /// Also if they were freed together, with others that are not kept so.

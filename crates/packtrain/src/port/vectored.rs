@@ -259,8 +259,9 @@ impl Posted {
         Ok(&mut read[..bytes])
     }
 
-    /// Makes a packet of a range of all bytes that were read, of which [`first`](Self::first) are
-    /// right. The frames of a packet that is not taken stay posted.
+    /// Makes a packet of `range` of the bytes that were read. Call [`first`](Self::first) before,
+    /// which refuses a packet that is too long. The frames of a packet that is not taken so stay
+    /// posted.
     ///
     /// A packet that fits a small frame is copied there (copy-break), so that a waiting packet
     /// keeps no more memory than it needs.

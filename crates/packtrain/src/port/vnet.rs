@@ -55,6 +55,9 @@ pub(in crate::port) enum WriteError {
 
 /// Makes a packet of what was read, without the header in front, and puts it into `burst`.
 ///
+/// Any offload is accepted. Whatever the port offers now, the packet may have been queued before, or
+/// another descriptor of the interface offered more: software supports all.
+///
 /// # Errors
 ///
 /// Why the packet is lost.
@@ -70,7 +73,9 @@ pub(super) fn receive(
     let first = posted.first(filled)?;
     let plain = read_plain(first, filled.bytes(), header, link, Accept::ALL)?;
     let Some((range, checksum)) = plain else {
-        return receive_checked(posted, filled, header, link, tag, burst);
+        // Without a header every packet is plain.
+        let form = header.unwrap_or(HeaderLen::V1);
+        return receive_checked(posted, filled, form, link, tag, burst);
     };
     let mut packet = posted.take(filled, range)?;
     packet.meta_mut().vlan = tag;
@@ -78,19 +83,18 @@ pub(super) fn receive(
     Ok(())
 }
 
+/// As [`receive`], of a packet with any header.
 #[inline(never)]
 fn receive_checked(
     posted: &mut Posted,
     filled: Filled,
-    header: Option<HeaderLen>,
+    form: HeaderLen,
     link: LinkType,
     tag: Option<VlanTag>,
     burst: &mut RxBurst<'_>,
 ) -> Result<(), DropReason> {
-    // Parsed before it is copied: the copy takes a while to reach the cache. Whatever the offloads
-    // are now, the packet may have been queued under others, or another descriptor of the interface
-    // changed them: software supports any.
-    let (first, form) = (posted.first(filled)?, header.unwrap_or(HeaderLen::V1));
+    let first = posted.first(filled)?;
+    // Parsed before it is copied: the copy takes a while to reach the cache.
     let received = read_checked(first, filled.bytes(), form, link, Accept::ALL)?;
     let end = form.bytes() + received.packet_bytes as usize;
     let mut packet = posted.take(filled, form.bytes()..end)?;
@@ -186,7 +190,7 @@ fn lengthened(
     checked.map_err(DropReason::Vnet)
 }
 
-/// What the framework is told of a packet that another machine sent.
+/// The [`RxInfo`] of a packet whose header was checked.
 #[inline]
 pub(in crate::port) fn info(received: &virtio_net::Received) -> RxInfo {
     RxInfo {
@@ -198,7 +202,7 @@ pub(in crate::port) fn info(received: &virtio_net::Received) -> RxInfo {
     }
 }
 
-/// And of one that needs nothing.
+/// The [`RxInfo`] of a packet whose header asks for nothing.
 const fn info_of(checksum: ChecksumState) -> RxInfo {
     RxInfo {
         layout: None,

@@ -55,8 +55,8 @@ pub(in crate::port) enum WriteError {
 
 /// Makes a packet of what was read, without the header in front, and puts it into `burst`.
 ///
-/// Any offload is accepted. Whatever the port offers now, the packet may have been queued before, or
-/// another descriptor of the interface offered more: software supports all.
+/// Any offload is accepted. Whatever the port offers now, the packet may have been queued before,
+/// or another descriptor of the interface offered more: software supports all.
 ///
 /// # Errors
 ///

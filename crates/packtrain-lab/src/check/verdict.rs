@@ -85,8 +85,8 @@ pub struct Row {
     /// Whether `least` failed when it was sent once more at the end; `None` if it was not. A fault
     /// that does not always show may depend on time, or on packets before.
     pub shows_again: Option<bool>,
-    /// How often packets were sent to find `least` and to show it again: at most 42, and 0 if it was
-    /// not looked for.
+    /// How often packets were sent to find `least` and to show it again: at most 42, and 0 if there
+    /// was no search.
     pub tries: usize,
     /// A capture of these packets: what went in one host and what arrived in the other.
     pub capture: Option<PathBuf>,

@@ -26,8 +26,8 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::FaultInjected => "dropped on request (drop=)",
         DropReason::ReadOnly => "for a capture file that is only read (no `write`)",
         DropReason::SocketFull => {
-            "not read fast enough from the interface (its socket or ring was full): for bursts a \
-             longer ring (rings=), for more load more queues (queues=)"
+            "not read fast enough from the interface (its socket or ring was full): for bursts \
+             more room (buffer= of packet:, rings= of xdp:), for more load more queues (queues=)"
         }
         DropReason::Mtu => "longer than the MTU of the egress interface",
         DropReason::CutShort => "not captured whole (snapshot length)",
@@ -101,5 +101,15 @@ mod tests {
         let others: BTreeSet<_> = NotTaken::ALL.iter().map(|one| of_not_taken(*one)).collect();
         assert_eq!(others.len(), NotTaken::ALL.len());
         assert!(!flushes.contains("") && !others.contains(""));
+    }
+    #[test]
+    fn the_remedy_for_a_full_socket_names_a_key_of_each_kind() {
+        let words = of_drop(DropReason::SocketFull);
+        for (kind, key) in [("packet", "buffer="), ("xdp", "rings=")] {
+            assert!(words.contains(&format!("{key} of {kind}:")), "{words}");
+            let refused = packtrain::port::open(&format!("{kind}:none,{key}x"));
+            let error = refused.expect_err("no number").to_string();
+            assert!(error.contains(&format!("{key} cannot be 'x'")), "{error}");
+        }
     }
 }

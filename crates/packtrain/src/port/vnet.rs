@@ -79,7 +79,7 @@ pub(super) fn receive(
     };
     let mut packet = posted.take(filled, range)?;
     packet.meta_mut().vlan = tag;
-    burst.push(packet, &info_of(checksum));
+    burst.push(packet, &plain_info(checksum));
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn receive_checked(
     let mut packet = posted.take(filled, form.bytes()..end)?;
     // The offsets of the header are those without the tag, as are the bytes.
     packet.meta_mut().vlan = tag;
-    burst.push(packet, &info(&received));
+    burst.push(packet, &checked_info(&received));
     Ok(())
 }
 
@@ -146,12 +146,12 @@ pub(in crate::port) fn read_header(
     accept: Accept,
 ) -> Result<(Range<usize>, RxInfo), DropReason> {
     if let Some((packet, checksum)) = read_plain(first, bytes, header, link, accept)? {
-        return Ok((packet, info_of(checksum)));
+        return Ok((packet, plain_info(checksum)));
     }
     let form = header.unwrap_or(HeaderLen::V1);
     let received = read_checked(first, bytes, form, link, accept)?;
     let end = form.bytes() + received.packet_bytes as usize;
-    Ok((form.bytes()..end, info(&received)))
+    Ok((form.bytes()..end, checked_info(&received)))
 }
 
 /// As [`read_header`], of any header.
@@ -192,7 +192,7 @@ fn lengthened(
 
 /// The [`RxInfo`] of a packet whose header was checked.
 #[inline]
-pub(in crate::port) fn info(received: &virtio_net::Received) -> RxInfo {
+pub(in crate::port) fn checked_info(received: &virtio_net::Received) -> RxInfo {
     RxInfo {
         layout: received.layout,
         checksum: received.checksum,
@@ -203,7 +203,7 @@ pub(in crate::port) fn info(received: &virtio_net::Received) -> RxInfo {
 }
 
 /// The [`RxInfo`] of a packet whose header asks for nothing.
-const fn info_of(checksum: ChecksumState) -> RxInfo {
+const fn plain_info(checksum: ChecksumState) -> RxInfo {
     RxInfo {
         layout: None,
         checksum,

@@ -8,7 +8,7 @@ use crate::packet::{Arena, Packet};
 use crate::port::card::{
     Arriving, Buffers, Bus, Receive, Received, Running, TCP_CHECKSUM, pseudo_header, write_barrier,
 };
-use crate::port::vnet::{bytes_min, info};
+use crate::port::vnet::{bytes_min, checked_info};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::{Layout, Network, Transport};
@@ -188,7 +188,7 @@ fn merged(packet: &mut Packet, [_, second, _, fourth]: [u32; WORDS]) -> Option<R
     let header = describe(checksum, Some(gso), Some(&layout));
     let known = validate(&header, LinkType::Ethernet, Accept::ALL, headers, bytes).ok()?;
     packet.truncate(known.packet_bytes as usize);
-    Some(info(&known))
+    Some(checked_info(&known))
 }
 
 impl<B: Bus> Receive for Vmxnet3Receive<B> {
